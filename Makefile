@@ -38,8 +38,8 @@ demo: $(VENV)/.installed
 	    --out-of-fold out/demo/student.jsonl
 	@# Exit code 3 says that some trajectories are unscored: the table below shows how many.
 	$(BIN)/prill score $(SAMPLES)/trajectories.jsonl -o out/demo/verdicts.jsonl \
-	    --evaluator modular --model embedded --no-resume || test $$? -eq 3
-	$(BIN)/prill score $(SAMPLES)/trajectories.jsonl -o out/demo/self-report.jsonl --evaluator self-report --no-resume
+	    --judge modular --model embedded --no-resume || test $$? -eq 3
+	$(BIN)/prill score $(SAMPLES)/trajectories.jsonl -o out/demo/self-report.jsonl --judge self-report --no-resume
 	$(BIN)/prill agree out/demo/student.jsonl $(SAMPLES)/labels.jsonl --trajectories $(SAMPLES)/trajectories.jsonl
 	$(BIN)/prill agree out/demo/verdicts.jsonl $(SAMPLES)/labels.jsonl --trajectories $(SAMPLES)/trajectories.jsonl \
 	    --against out/demo/student.jsonl

@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--term", action="store_true", help="SIGTERM when half of the requests are asked")
     options = parser.parse_args()
     with MockServer(latency=options.latency, server_error=options.faults) as mock:
-        judge = ["--evaluator", "modular", "--captioner", "text", "--model", "mock", "--retries", "0"]
+        judge = ["--judge", "modular", "--captioner", "text", "--model", "mock", "--retries", "0"]
         command = [sys.executable, "-m", "prill", "serve", *judge, "--concurrency", str(options.concurrency)]
         process = subprocess.Popen(
             [*command, "--port", "0", "--json", "--base-url", mock.base_url], stdout=subprocess.PIPE, text=True

@@ -109,7 +109,7 @@ class Run:
 
 @contextmanager
 def service(*options: str) -> Iterator[Run]:
-    command = [sys.executable, "-m", "prill", "serve", "--evaluator", f"{__file__}:Faulty", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "prill", "serve", "--judge", f"{__file__}:Faulty", "--port", "0", "--json"]
     command += ["--grace", str(GRACE), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     context = multiprocessing.get_context("spawn")

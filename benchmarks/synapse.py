@@ -32,9 +32,9 @@ from prill.policies.synapse.agent import Synapse, SynapseSpec
 from prill.policies.synapse.growth import grow
 from prill.policies.synapse.memory import Memory
 from prill.protocols import Form, LanguageModel, Message, Reply
-from prill.report.lines import Line, Point, line_chart
 from prill.testing.programmatic.synapse import ExemplarFollower
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
+from prill.ui.report.lines import Line, Point, line_chart
 
 JUDGE = EvaluatorInfo(name="benchmark", version="1")
 # Tasks whose solutions have one length, so that a run is an exemplar for other seeds, and of which no two are alike.

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from prill.config.values import PartConfig, name_of
 from prill.errors import UsageError
-from prill.models.registry import make_model, model_options
+from prill.models.registry import ModelConfig, make_model, model_options
 from prill.protocols import Captioner, LanguageModel
-from prill.registry import Entry, Maker, OptionError, Registry, options_of, read_options
+from prill.registry import Entry, Maker, Option, OptionError, Registry, options_of, read_options
 from prill.store import BadLine, read_trajectories
 
 CAPTIONERS = Registry(
@@ -31,15 +32,36 @@ CAPTION_FILES = (".jsonl", ".jsonl.gz")
 _Threads = Annotated[int | None, Meta(ge=1, description="most cores for one reading (default: all)")]
 
 
-def make_captioner(
-    captioner: str | Mapping[str, Any] | Captioner, *, place: str = "captioner", lax: bool = False, **options: Any
-) -> Captioner:
+class CaptionerConfig(PartConfig):
+    """A captioner by name, with its options and those of its model: `CaptionerConfig("vlm", model="gpt-4o-mini")`."""
+
+    __slots__ = ()
+    kind = "captioner"
+
+    @classmethod
+    def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """The options of the captioner that a table names."""
+        name = str(table.get("name"))
+        return options_of(CAPTIONERS.maker("file" if name.endswith(CAPTION_FILES) else name))
+
+    @classmethod
+    def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """The options of its model, which may stand among its own."""
+        return ModelConfig.options_for({"name": name_of(table.get("model"))}) if "model" in cls.options_for(table) else {}
+
+
+CaptionerLike = CaptionerConfig | str | Mapping[str, Any] | Captioner
+
+
+def make_captioner(captioner: CaptionerLike, *, place: str = "captioner", lax: bool = False, **options: Any) -> Captioner:
     """The captioner of a name, with its options; a table `{name = "…", …}` holds both, and a captioner comes back as it is.
 
     A name may be `module:Object` or `file.py:Object` of one's own, or a caption file, `FILE.jsonl`. Beside the options of a
     captioner that asks a model those of the model may stand. `place` and `lax` as in `prill.registry.read_options`. Raises
     UsageError.
     """
+    if isinstance(captioner, CaptionerConfig):
+        captioner = captioner.mapping()
     if isinstance(captioner, Mapping):
         table = dict(captioner)
         if odd := next((key for key in table if key in ("captioner", "place", "lax")), None):

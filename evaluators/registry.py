@@ -1,17 +1,17 @@
 """Judges by name: the same description makes a judge from Python keywords, a TOML or JSON table, or the command line.
 
-A description has the judge's name under `evaluator`, and its options beside it: those of the judge, those of the model it
+A description has the judge's name under `name`, and its options beside it: those of the judge, those of the model it
 asks (`base_url`, `budget_usd`, …), and those that go around any judge (`Around`).
 
-    evaluator = "cascade"
+    name = "cascade"
     band = [0.2, 1.0]
 
     [[judges]]
-    evaluator = "student"
+    name = "student"
     model = "student.json"
 
     [[judges]]
-    evaluator = "modular"
+    name = "modular"
     model = "gpt-4o-mini"
     captioner = "text"
 """
@@ -29,6 +29,7 @@ from msgspec import Meta
 
 from prill.cache import DiskCache
 from prill.captioner.registry import make_captioner
+from prill.config.values import PartConfig, name_of
 from prill.errors import UsageError
 from prill.evaluators.baselines import Constant, LabelOracle, NoiseSpec, NoisyLabels, oracle
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judges
@@ -36,7 +37,7 @@ from prill.evaluators.fitted.student import Student
 from prill.files.toml import read_table
 from prill.models.devices import at_the_same_time
 from prill.models.ledger import Budget, spending_from
-from prill.models.registry import cache_in, make_model, model_options
+from prill.models.registry import ModelConfig, cache_in, make_model, model_options
 from prill.protocols import Captioner, Evaluator, LanguageModel
 from prill.registry import Entry, Maker, Option, OptionError, Registry, nearest, options_of, read_options
 from prill.store import read_labels
@@ -100,27 +101,68 @@ class Around:
 AROUND = tuple(part.name for part in fields(Around))
 
 
+class JudgeConfig(PartConfig):
+    """A judge by name, with its options, those of its model and those that go around it: `JudgeConfig("vlm", model="gpt-4o")`.
+
+    The name may be that of a .toml or .json file which describes a judge.
+    """
+
+    __slots__ = ()
+    kind = "judge"
+
+    @classmethod
+    def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """The options of the judge that a table names, and those that go around any judge."""
+        name, around = str(table.get("name")), options_of(Around)
+        if name.endswith(DESCRIPTIONS):  # besides, what every judge of the file takes that leaves it open
+            return {"captioner": judge_options("modular")["captioner"], **around}
+        return {**around, **judge_options(name)}
+
+    @classmethod
+    def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """The options of its model, which may stand among its own."""
+        name = str(table.get("name"))
+        if name.endswith(DESCRIPTIONS) or not asks_a_model(JUDGES.maker(name)):
+            return {}
+        return ModelConfig.options_for({"name": name_of(table.get("model")) or "NAME"})
+
+    @classmethod
+    def names_with(cls, option: str) -> list[str]:
+        """The judges that have an option."""
+        return [name for name in JUDGES.entries if option in judge_options(name)]
+
+
+JudgeLike = JudgeConfig | str | Mapping[str, Any] | Evaluator
+# A name with one of these endings is that of a file which describes a judge.
+DESCRIPTIONS = (".toml", ".json")
+
+
 def make_judge(
-    judge: str | os.PathLike[str] | Mapping[str, Any] | Evaluator,
+    judge: JudgeLike | os.PathLike[str],
     *,
     defaults: Mapping[str, Any] | None = None,
     lax: bool = False,
     choose_captioner: Callable[[], str] | None = None,
+    shared_model: ModelConfig | None = None,
     **options: Any,
 ) -> Evaluator:
     """The judge of a name (or `module:Object`, `file.py:Object`), of a description, or of a .toml or .json file with one.
 
     `defaults` are options for every judge in the description that has them and does not say otherwise: a model and a captioner
     for all parts of a cascade, say. `choose_captioner` names one for a judge that needs a captioner, or whose model takes no
-    images, and says nothing of it. `lax` reads numbers from text, for the command line. A judge that is made already comes
+    images, and says nothing of it. `shared_model` is the model of judges that name none; its options hold for named ones too, where they
+    do not say otherwise. `lax` reads numbers from text, for the command line. A judge that is made already comes
     back with what `options` put around it. Raises OptionError for an option that a judge does not have, UsageError otherwise.
     """
-    context = _Context(defaults or {}, lax, choose_captioner)
+    context = _Context(defaults or {}, lax, choose_captioner, shared_model)
     place = ""
-    if isinstance(judge, str | os.PathLike) and (path := Path(judge)).suffix in (".toml", ".json"):
+    if isinstance(judge, JudgeConfig):
+        options = {**judge.options, **options}
+        judge = judge.name
+    if isinstance(judge, str | os.PathLike) and (path := Path(judge)).suffix in DESCRIPTIONS:
         judge, place = read_table(path), f"{path}: "
     if isinstance(judge, str | os.PathLike):
-        judge = {"evaluator": str(judge)}
+        judge = {"name": str(judge)}
     if isinstance(judge, Mapping):
         try:
             with at_the_same_time():
@@ -141,6 +183,12 @@ def asks_a_model(maker: Maker) -> bool:
     return option is not None and option.type_name != "str"  # a fitted judge's model is a file
 
 
+def takes_a_model(name: str) -> bool:
+    """Whether a judge of that name asks a model, itself or through the judges that it is made of."""
+    maker = JUDGES.maker(name)
+    return asks_a_model(maker) or "judges" in options_of(maker)
+
+
 @dataclass(frozen=True)
 class _Context:
     """What holds for a whole description, its parts included."""
@@ -148,19 +196,21 @@ class _Context:
     defaults: Mapping[str, Any]
     lax: bool
     choose_captioner: Callable[[], str] | None
+    shared_model: ModelConfig | None = None
 
 
 def _build(description: Mapping[str, Any], context: _Context, place: str) -> Evaluator:
     table = {str(key).replace("-", "_"): value for key, value in description.items()}
-    name = table.pop("evaluator", None)
+    older = table.pop("evaluator", None)  # the key of files that were written by earlier versions
+    name = table.pop("name", older)
     if not isinstance(name, str) or not name:
-        raise OptionError(f"{place}evaluator is missing: name the judge", "evaluator")
+        raise OptionError(f"{place}name is missing: name the judge", "name")
     try:
         maker = JUDGES.maker(name)
     except UsageError as error:
         if not place:
             raise
-        raise UsageError(f"{place}evaluator: {error}") from None
+        raise UsageError(f"{place}name: {error}") from None
     own = options_of(maker)
     asks_model = asks_a_model(maker)
     usd = None
@@ -169,12 +219,14 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
         defaults = {**context.defaults, **shared}
         usd = defaults.pop("budget_usd", None)
         context = replace(context, defaults=defaults)
+    if asks_model and context.shared_model is not None:
+        table |= _shared(context.shared_model, table, own)
     table |= _inherited(context.defaults, table, own, asks_model)
-    if table.get("model") == "embedded" and asks_model and "captioner" not in own and name in JUDGES.entries:
+    if name_of(table.get("model")) == "embedded" and asks_model and "captioner" not in own and name in JUDGES.entries:
         raise OptionError(
             f"{place}model: the embedded model takes no images; use a judge that reads text, such as modular", "model"
         )
-    blind = "captioner" in own and (own["captioner"].required or table.get("model") == "embedded")
+    blind = "captioner" in own and (own["captioner"].required or name_of(table.get("model")) == "embedded")
     if blind and "captioner" not in table and context.choose_captioner:
         table["captioner"] = context.choose_captioner()
     of_model = [option for option in model_options(table.get("model")) if option not in own] if asks_model else []
@@ -209,7 +261,7 @@ def _part(part: object, context: _Context, place: str) -> Evaluator:
     if isinstance(part, Mapping):
         return _build(part, context, f"{place}.")
     if isinstance(part, str):
-        return _build({"evaluator": part}, context, f"{place}.")
+        return _build({"name": part}, context, f"{place}.")
     if not (callable(part) and hasattr(part, "info") and hasattr(part, "screenshots")):
         raise OptionError(f"{place}: expected a judge, its name or a table, got {part!r}", "judges")
     return part
@@ -226,6 +278,20 @@ def _budget(usd: object, what: str, place: str, *, lax: bool) -> AbstractContext
         return nullcontext()
     read = read_options(_OfMoney, {"budget_usd": usd}, what, place=place, lax=lax)
     return spending_from(Budget(read["budget_usd"]))
+
+
+def _shared(shared: ModelConfig, table: Mapping[str, Any], own: Mapping[str, Option]) -> dict[str, Any]:
+    """The model of a judge that names none, or the options of the shared one that a named model has and does not say itself."""
+    named = table.get("model")
+    if named is None:
+        if shared.name:
+            return {"model": shared.mapping()}
+        return {key: value for key, value in shared.options.items() if key not in own and key not in table}
+    if not isinstance(named, str | Mapping):
+        return {}
+    inner = dict(named) if isinstance(named, Mapping) else {"name": named}
+    said = {*inner, *(key for key in table if key not in own)}
+    return {"model": {**{k: v for k, v in shared.options.items() if k in model_options(inner) and k not in said}, **inner}}
 
 
 def _inherited(
@@ -309,7 +375,7 @@ def _fitted(path: str, threshold: float | None, kind: str) -> Student:
     judge = Student.load(path, threshold=threshold)
     if judge.info.name != kind:
         raise UsageError(
-            f"{path} holds a {judge.info.name}, not a {kind}; name the judge {judge.info.name}", parameters=("evaluator",)
+            f"{path} holds a {judge.info.name}, not a {kind}; name the judge {judge.info.name}", parameters=("judge",)
         )
     return judge
 

@@ -1,6 +1,6 @@
 """An agent for a small model: prompts of a hundred tokens where `react` sends a thousand, and a click as its only action.
 
-Run: prill reflexion miniwob --tasks click-test --policy examples/brief_actor.py:Brief --model embedded --evaluator oracle -o o
+Run: prill reflexion miniwob --tasks click-test --policy examples/brief_actor.py:Brief --model embedded --judge oracle -o o
 `--model` fills the parameter `model`. The list `lessons` is what `prill reflexion` asks for. Without a method `reflect`, the
 same model would be asked for them at length, and a very small one does not come to an end.
 """

@@ -29,6 +29,6 @@ cat > "$theirs/evals/human.jsonl" <<'END'
 END
 
 "$prill" convert agent-eval-refine "$theirs" -o "$out"
-"$prill" score "$out/trajectories.jsonl" -o "$out/verdicts.jsonl" --evaluator self-report
+"$prill" score "$out/trajectories.jsonl" -o "$out/verdicts.jsonl" --judge self-report
 "$prill" agree "$out/verdicts.jsonl" "$out/labels.jsonl" --trajectories "$out/trajectories.jsonl"
 "$prill" report "$out/trajectories.jsonl" -o "$out/report.html" --verdicts "$out/verdicts.jsonl" --labels "$out/labels.jsonl"

@@ -8,5 +8,5 @@ prill=${PRILL:-.venv/bin/prill}
 samples=datasets/samples/miniwob
 
 "$prill" fit "$samples/trajectories.jsonl" "$samples/labels.jsonl" -o "$out/student.json" --evidence-only
-"$prill" score "$samples/trajectories.jsonl" -o "$out/verdicts.jsonl" --evaluator student --model "$out/student.json"
+"$prill" score "$samples/trajectories.jsonl" -o "$out/verdicts.jsonl" --judge student --model "$out/student.json"
 head -n 3 "$out/verdicts.jsonl"

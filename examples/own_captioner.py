@@ -1,6 +1,6 @@
 """A captioner of your own: the first lines of the page's text.
 
-Run: prill score t.jsonl -o v.jsonl --evaluator modular --captioner examples/own_captioner.py:FirstLines --model M
+Run: prill score t.jsonl -o v.jsonl --judge modular --captioner examples/own_captioner.py:FirstLines --model M
 """
 
 from dataclasses import dataclass

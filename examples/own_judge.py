@@ -1,6 +1,6 @@
 """A judge of your own: success when the last page holds a phrase.
 
-Run: prill score t.jsonl -o v.jsonl --evaluator examples/own_judge.py:PhraseJudge --set phrase='order placed'
+Run: prill score t.jsonl -o v.jsonl --judge examples/own_judge.py:PhraseJudge --phrase 'order placed'
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from prill import EvaluatorInfo, Trajectory, Verdict
 
 @dataclass(frozen=True)
 class PhraseJudge:
-    phrase: str = "thank you"  # an option: --set, a key in a judge file, a keyword of prill.judge
+    phrase: str = "thank you"  # an option: --phrase, a key in a judge file, a keyword of prill.judge
 
     @property
     def info(self) -> EvaluatorInfo:  # raise the version when the verdicts change

@@ -1,7 +1,7 @@
 """An agent of your own that learns from its attempts: a policy with a list `lessons`, and a method `reflect`.
 
 Run: prill reflexion examples/own_environment.py:Counter --goal "Count to 3" --policy examples/own_learner.py:Patient \
-         --evaluator oracle -o out
+         --judge oracle -o out
 A policy without `reflect` that asks a model, such as react, needs the list only: prill asks the model for the lessons.
 """
 

@@ -27,5 +27,5 @@ read -r _ _ port _ <&"${PHONE[0]}"
     --policy replay --replay "$out/by-hand.jsonl" -o "$out/ios"
 
 recorded=("$out"/{web,android,ios}/trajectories.jsonl)
-"$prill" score "${recorded[@]}" -o "$out/verdicts.jsonl" --evaluator self-report
+"$prill" score "${recorded[@]}" -o "$out/verdicts.jsonl" --judge self-report
 "$prill" report "${recorded[@]}" -o "$out/report.html" --verdicts "$out/verdicts.jsonl" --labels "$out/web/labels.jsonl"

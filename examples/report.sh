@@ -8,7 +8,7 @@ samples=datasets/samples/miniwob
 
 mkdir -p "$out"
 for judge in self-report always-fail; do
-    "$prill" score "$samples/trajectories.jsonl" -o "$out/$judge.jsonl" --evaluator "$judge"
+    "$prill" score "$samples/trajectories.jsonl" -o "$out/$judge.jsonl" --judge "$judge"
 done
 "$prill" report "$samples/trajectories.jsonl" -o "$out/report.html" --embed \
     --verdicts "$out/self-report.jsonl" "$out/always-fail.jsonl" --labels "$samples/labels.jsonl"

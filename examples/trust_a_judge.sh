@@ -13,11 +13,11 @@ head -n 41 "$samples/trajectories.jsonl" > "$out/first.jsonl"
 tail -n +42 "$samples/trajectories.jsonl" > "$out/second.jsonl"
 
 "$prill" fit "$out/first.jsonl" "$samples/labels.jsonl" -o "$out/student.json" --evidence-only
-"$prill" score "$out/second.jsonl" -o "$out/student.jsonl" --evaluator student --model "$out/student.json" || [ $? -eq 3 ] # 3: some are no_evidence
-"$prill" score "$out/second.jsonl" -o "$out/self-report.jsonl" --evaluator self-report
+"$prill" score "$out/second.jsonl" -o "$out/student.jsonl" --judge student --model "$out/student.json" || [ $? -eq 3 ] # 3: some are no_evidence
+"$prill" score "$out/second.jsonl" -o "$out/self-report.jsonl" --judge self-report
 "$prill" agree "$out/student.jsonl" "$samples/labels.jsonl" --trajectories "$out/second.jsonl" \
     --by site --against "$out/self-report.jsonl"
 "$prill" calibrate "$out/student.jsonl" "$samples/labels.jsonl" -o "$out/calibration.json" --plot "$out/reliability.svg" \
     --trajectories "$out/second.jsonl" --cost-fp 2 --cost-fn 1
 "$prill" redteam "$out/second.jsonl" "$samples/labels.jsonl" -o "$out/redteam" --attacks claim-answer,inject-page \
-    --evaluator student --model "$out/student.json"
+    --judge student --model "$out/student.json"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from prill.config.values import PartConfig, name_of
 from prill.errors import UsageError
-from prill.models.registry import make_model, model_options
+from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
 from prill.protocols import LanguageModel, Policy
-from prill.registry import Entry, Maker, Registry, options_of, read_options
+from prill.registry import Entry, Maker, Option, OptionError, Registry, options_of, read_options
 from prill.types import Platform
 
 POLICIES = Registry(
@@ -47,6 +48,32 @@ POLICIES = Registry(
 )
 
 
+class PolicyConfig(PartConfig):
+    """A policy by name, with its options and those of its model: `PolicyConfig("react", model="gpt-4o", reasoning=False)`."""
+
+    __slots__ = ()
+    kind = "policy"
+
+    @classmethod
+    def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """The options of the policy that a table names."""
+        return options_of(POLICIES.maker(str(table.get("name"))))
+
+    @classmethod
+    def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """The options of its model, which may stand among its own."""
+        maker = POLICIES.maker(str(table.get("name")))
+        return ModelConfig.options_for({"name": name_of(table.get("model"))}) if asks_a_model(maker) else {}
+
+    @classmethod
+    def names_with(cls, option: str) -> list[str]:
+        """The policies of this folder that have an option."""
+        return policies_with(option)
+
+
+PolicyLike = PolicyConfig | str | Mapping[str, Any] | Policy
+
+
 @runtime_checkable
 class Fingerprinted(Protocol):
     """A policy that depends on more than its options: prompts, recordings."""
@@ -56,19 +83,29 @@ class Fingerprinted(Protocol):
         ...
 
 
-def make_policy(
-    name: str, *, model: str | Mapping[str, Any] | LanguageModel | None = None, lax: bool = False, **options: Any
-) -> Policy:
+def make_policy(name: PolicyLike, *, model: ModelLike | None = None, lax: bool = False, **options: Any) -> Policy:
     """The policy of that name with these options: `make_policy("react", model="gpt-4o", reasoning=False)`.
 
     `model` is for policies that ask one: a name, beside which the model's own options may stand, or a model. `lax` reads
     numbers and truth values from text. Raises UsageError for an unknown name, OptionError for an option that the policy does
     not have, lacks, or that is of the wrong kind.
     """
+    if isinstance(name, PolicyConfig):
+        name = name.mapping()
+    if isinstance(name, Mapping):
+        table = dict(name)
+        named = table.pop("name", None)
+        if not isinstance(named, str) or not named:
+            raise OptionError(f"policy.name: expected the name of a policy, got {named!r}", "policy")
+        return make_policy(named, lax=lax, **{"model": model, **options, **table})
+    if not isinstance(name, str):
+        if options or model is not None:
+            raise UsageError(f"a policy that is made already takes no options ({', '.join([*options, 'model'])})")
+        return name
     maker, what = POLICIES.maker(name), f"policy {name!r}"
     own = options_of(maker)
-    named = model_options(model) if asks_a_model(maker) else ()
-    settings = {key: options.pop(key) for key in named if key in options and key not in own}
+    of_model = model_options(model) if asks_a_model(maker) else ()
+    settings = {key: options.pop(key) for key in of_model if key in options and key not in own}
     if model is not None:
         options["model"] = model
     parts = {LanguageModel: lambda value, place: make_model(value, place=place, lax=lax, **settings)}

@@ -9,14 +9,19 @@ from prill.lazy import lazily
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
 
 if TYPE_CHECKING:
+    from prill.captioner.registry import CaptionerConfig
     from prill.captioner.registry import make_captioner as captioner
     from prill.emulators.registry import make_environment as environment
+    from prill.evaluators.registry import JudgeConfig
     from prill.evaluators.registry import make_judge as judge
     from prill.files.shards import Shard
     from prill.loop import rollout
+    from prill.models.registry import ModelConfig
     from prill.models.registry import make_model as model
+    from prill.policies.registry import PolicyConfig
     from prill.policies.registry import make_policy as policy
     from prill.refine.rewards.reward import make_reward as reward
+    from prill.runs.score import ScoreConfig
     from prill.scoring import score, score_files, score_stream
     from prill.store import read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
     from prill.tables import table
@@ -26,14 +31,19 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Action",
+    "CaptionerConfig",
     "EndpointError",
     "EnvironmentFailure",
     "EvaluatorInfo",
     "InputError",
+    "JudgeConfig",
     "LabelRecord",
+    "ModelConfig",
     "NoEvidence",
     "Observation",
+    "PolicyConfig",
     "PrillError",
+    "ScoreConfig",
     "Shard",
     "Step",
     "Task",
@@ -62,6 +72,11 @@ __all__ = [
 ]
 # What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
 _HOMES = {
+    "CaptionerConfig": "captioner.registry",
+    "JudgeConfig": "evaluators.registry",
+    "ModelConfig": "models.registry",
+    "PolicyConfig": "policies.registry",
+    "ScoreConfig": "runs.score",
     "Shard": "files.shards",
     "captioner": "captioner.registry:make_captioner",
     "environment": "emulators.registry:make_environment",

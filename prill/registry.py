@@ -188,6 +188,12 @@ def check_option(value: Any, option: Option, place: str, parts: Mapping[Any, Par
     _value(value, option, place.removesuffix(option.name), parts or {}, lax=False)
 
 
+def read_value(value: Any, option: Option, place: str = "", *, lax: bool = False) -> Any:
+    """One value of the type that its option asks for; `place` is what stands before the option's name in messages, and `lax`
+    reads numbers and truth values from text. Raises OptionError."""
+    return _value(value, option, place, {}, lax)
+
+
 def _refuse_unknown(given: Mapping[str, Any], options: Mapping[str, Option], what: str, place: str) -> None:
     for name in given:
         if name not in options:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from prill.evaluators.metrics import wilson
 from prill.refine.filter import Filtered, StepFact
-from prill.report.markup import Markup, el, joined, share, table
-from prill.report.page import plain_page
+from prill.ui.report.markup import Markup, el, joined, share, table
+from prill.ui.report.page import plain_page
 
 _MOST_TASKS, _MOST_LINES = 40, 200
 _LINE, _LEFT, _WIDTH, _NAME = 20, 260, 420, 31

@@ -29,10 +29,10 @@ from prill.refine.study_files import ROWS as ROWS
 from prill.refine.study_files import STUDY as STUDY
 from prill.refine.study_files import check_study, decoded, verdicts_suffix
 from prill.refine.study_files import read_manifest as read_manifest
-from prill.report.lines import Level, Line, Point, line_chart
 from prill.run_folder import LABELS
 from prill.store import BadLine, read_labels, read_trajectories, read_verdicts
 from prill.types import Verdict
+from prill.ui.report.lines import Level, Line, Point, line_chart
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

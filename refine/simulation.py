@@ -17,8 +17,8 @@ from msgspec import Meta
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
 from prill.refine.retries import answer_among
-from prill.report.lines import Line, Point, line_chart
 from prill.types import Verdict
+from prill.ui.report.lines import Line, Point, line_chart
 
 WAYS = {
     "plain": "until the judge is content",

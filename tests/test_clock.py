@@ -72,7 +72,7 @@ def test_a_bar_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tqdm")
     import tqdm.std
 
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     words, ticks = io.StringIO(), iter(range(1000, 2000))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))

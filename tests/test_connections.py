@@ -23,7 +23,7 @@ SAMPLES = Path(__file__).parents[1] / "datasets/samples/miniwob"
 
 def test_commands_close_their_databases(tmp_path: Path) -> None:
     with MockServer() as server:
-        judge = ("--evaluator", "modular", "--model", "m", "--base-url", server.base_url)
+        judge = ("--judge", "modular", "--model", "m", "--base-url", server.base_url)
         kept = ("--cache", "kept")
         runs, labels = str(SAMPLES / "trajectories.jsonl"), str(SAMPLES / "labels.jsonl")
         caption = {"id": "sha256:0", "captioner": "c", "image": "a.png", "caption": "A shop"}
@@ -32,9 +32,9 @@ def test_commands_close_their_databases(tmp_path: Path) -> None:
             ["score", runs, "-o", "v.jsonl", *judge, *kept, "--limit", "3"],
             ["score", runs, "-o", "v.jsonl", *judge, *kept, "--limit", "3", "--no-resume"],
             ["score", runs, "-o", "c.jsonl", *judge, "--captioner", "captions.jsonl", "--limit", "2"],
-            ["score", runs, "-o", "s.jsonl", "--evaluator", "self-report"],
-            ["score", "nowhere.jsonl", "-o", "n.jsonl", "--evaluator", "self-report"],
-            ["score", runs, "-o", "v.jsonl", "--evaluator", "always-fail"],  # another judge's file
+            ["score", runs, "-o", "s.jsonl", "--judge", "self-report"],
+            ["score", "nowhere.jsonl", "-o", "n.jsonl", "--judge", "self-report"],
+            ["score", runs, "-o", "v.jsonl", "--judge", "always-fail"],  # another judge's file
             ["batch", "write", runs, "-o", "batch", *judge, "--limit", "2"],
             ["batch", "collect", "batch", "-o", "b.jsonl"],
             ["merge", "s.jsonl", "-o", "m.jsonl"],
@@ -43,7 +43,7 @@ def test_commands_close_their_databases(tmp_path: Path) -> None:
             ["report", runs, "--verdicts", "s.jsonl", "-o", "r.html"],
             ["table", "s.jsonl"],
             ["filter", runs, "--verdicts", "s.jsonl", "-o", "rows"],
-            ["redteam", runs, labels, "--evaluator", "self-report", "-o", "red", "--attacks", "claim-stop"],
+            ["redteam", runs, labels, "--judge", "self-report", "-o", "red", "--attacks", "claim-stop"],
             ["caption", runs, "-o", "cap.jsonl", "--captioner", "vlm", *judge[2:], "--limit", "1"],
         ]
         root = str(Path(__file__).parents[1])

@@ -91,7 +91,7 @@ def test_interrupted_ray_loses_nothing(tmp_path: Path, verb: str) -> None:
             Image.new("RGB", (8, 8), (i % 256, i // 256, 0)).save(tmp_path / f"{i}.png")
         states = [{"id": f"t{i}", "task": {"goal": "g"}, "final": {"screenshot": f"{i}.png"}} for i in range(COUNT)]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(state) + "\n" for state in states))
-    judge = ["--evaluator", "modular", "--captioner", "given"] if verb == "score" else []
+    judge = ["--judge", "modular", "--captioner", "given"] if verb == "score" else []
     with MockServer(latency=0.4) as server:
         command = [sys.executable, "-m", "prill", verb, "t.jsonl", "-o", "out.jsonl", *judge, "--model", "mock"]
         command += ["--base-url", server.base_url, "--engine", "ray", "--workers", "2", "--concurrency", str(AT_ONCE)]
@@ -115,7 +115,7 @@ def test_interrupted_ray_loses_nothing(tmp_path: Path, verb: str) -> None:
 def test_lost_ray_is_one_error_and_resumes(tmp_path: Path, server: str) -> None:
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(state) + "\n" for state in some_states()))
     with MockServer(latency=0.4) as mock:
-        command = [sys.executable, "-m", "prill", "score", "t.jsonl", "-o", "out.jsonl", "--evaluator", "modular"]
+        command = [sys.executable, "-m", "prill", "score", "t.jsonl", "-o", "out.jsonl", "--judge", "modular"]
         command += ["--captioner", "given", "--model", "mock", "--base-url", mock.base_url, "--concurrency", str(AT_ONCE)]
         # Without its GCS, Ray goes on for a minute: then the run may be through.
         code, said = run(tmp_path, [*command, "--engine", "ray", "--workers", "2"], server)

@@ -142,8 +142,8 @@ def bought(folder: Path) -> Path:
 
 
 def test_own_judge_runs_by_its_path(prill: Path, tmp_path: Path) -> None:
-    command = (prill, "score", bought(tmp_path), "--evaluator", "examples/own_judge.py:PhraseJudge")
-    run(*command, "-o", tmp_path / "yes.jsonl", "--set", "phrase=order placed")
+    command = (prill, "score", bought(tmp_path), "--judge", "examples/own_judge.py:PhraseJudge")
+    run(*command, "-o", tmp_path / "yes.jsonl", "--phrase", "order placed")
     run(*command, "-o", tmp_path / "no.jsonl")
     [yes], [no] = read_verdicts(tmp_path / "yes.jsonl"), read_verdicts(tmp_path / "no.jsonl")
     assert (yes.success, no.success) == (True, False)
@@ -158,7 +158,7 @@ def test_own_captioner_runs_by_its_path(prill: Path, tmp_path: Path) -> None:
         bought(tmp_path),
         "-o",
         tmp_path / "v.jsonl",
-        "--evaluator",
+        "--judge",
         "modular",
         "--model",
         "m",
@@ -171,7 +171,7 @@ def test_own_captioner_runs_by_its_path(prill: Path, tmp_path: Path) -> None:
 
 
 def test_own_parts_stand_in_a_judge_file(prill: Path, tmp_path: Path) -> None:
-    command = (prill, "score", bought(tmp_path), "-o", tmp_path / "v.jsonl", "--evaluator", "examples/own.toml", "--model", "m")
+    command = (prill, "score", bought(tmp_path), "-o", tmp_path / "v.jsonl", "--judge", "examples/own.toml", "--model", "m")
     with MockServer() as server:
         run(*command, OPENAI_BASE_URL=server.base_url)
     [verdict] = read_verdicts(tmp_path / "v.jsonl")

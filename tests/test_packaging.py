@@ -91,7 +91,7 @@ def test_installed_package_finds_its_files(python: Path, tmp_path: Path) -> None
     assert run(python, "-I", "-c", program, cwd=tmp_path) == "[120, 80, 52] 14\n"
     runs = ROOT / "datasets" / "samples" / "miniwob" / "trajectories.jsonl"
     prill = python.with_name("prill")
-    run(prill, "score", runs, "-o", "v.jsonl", "--evaluator", "vlm", "--model", "gpt-4o", "--dry-run", cwd=tmp_path)
+    run(prill, "score", runs, "-o", "v.jsonl", "--judge", "vlm", "--model", "gpt-4o", "--dry-run", cwd=tmp_path)
     run(prill, "report", runs, "-o", "page.html", "--limit", "2", cwd=tmp_path)
     assert "<script" in (tmp_path / "page.html").read_text(encoding="utf-8")
 

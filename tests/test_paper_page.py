@@ -75,8 +75,8 @@ def test_every_command_of_the_page_runs(
                 if name in words:
                     shutil.copytree(folder, Path(name).parent, dirs_exist_ok=True)
                     shutil.move(Path(name).parent / "trajectories.jsonl", name)
-            if "--serve" in words:  # a model by vLLM: the double's
-                words[words.index("--serve")] = "--model"
+            if any(word.startswith("vllm:") for word in words):  # a model by vLLM: the double's
+                words = [word.removeprefix("vllm:") for word in words]
             if "--base-url" in words:
                 words[words.index("--base-url") + 1] = server.base_url
             capsys.readouterr()

@@ -229,8 +229,8 @@ async def test_dropped_run_leaves_no_process(tmp_path: Path, judge: Evaluator) -
 
 def test_killed_run_leaves_no_process(tmp_path: Path, judge: Evaluator) -> None:
     path = write(tmp_path / "t.jsonl", [1000, 1000])
-    words = ["score", path, "-o", str(tmp_path / "v.jsonl"), "--evaluator", f"{tmp_path / 'own.py'}:Judge", "--processes", "2"]
-    words += ["--set", f"folder={tmp_path}"]
+    words = ["score", path, "-o", str(tmp_path / "v.jsonl"), "--judge", f"{tmp_path / 'own.py'}:Judge", "--processes", "2"]
+    words += ["--folder", f"{tmp_path}"]
     run = subprocess.Popen([sys.executable, "-m", "prill", *words], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     pids = at_work(tmp_path, 2)
     run.send_signal(signal.SIGKILL)

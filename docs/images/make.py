@@ -12,14 +12,14 @@ from pathlib import Path
 
 from PIL import Image
 
-from prill.annotate.label_log import LabelLog
-from prill.annotate.server import serving
-from prill.annotate.session import Session
-from prill.annotate.worklist import Worklist
 from prill.cli import main
 from prill.emulators.browser.chromium import Chromium
 from prill.store import encode, read_labels, read_verdicts
 from prill.types import LabelRecord, StepLabel
+from prill.ui.annotate.label_log import LabelLog
+from prill.ui.annotate.server import serving
+from prill.ui.annotate.session import Session
+from prill.ui.annotate.worklist import Worklist
 
 HERE = Path(__file__).parent
 SAMPLES = HERE.parents[1] / "datasets" / "samples" / "miniwob"
@@ -41,7 +41,7 @@ def report(folder: Path) -> Path:
     student = folder / "student.json"
     run("fit", TRAJECTORIES, ORACLE, "-o", student)
     for judge, more in (("self-report", ()), ("student", ("--model", student))):
-        run("score", TRAJECTORIES, "-o", folder / f"{judge}.jsonl", "--evaluator", judge, *more)
+        run("score", TRAJECTORIES, "-o", folder / f"{judge}.jsonl", "--judge", judge, *more)
     judges = [folder / "self-report.jsonl", folder / "student.jsonl"]
     run("report", TRAJECTORIES, "-o", folder / "r.html", "--verdicts", *judges, "--labels", folder / "ann.jsonl", "--embed")
     return folder / "r.html"

@@ -22,8 +22,8 @@ from prill.pages.conversations import conversation_of
 from prill.pages.scores import read_scores, sample_ids
 from prill.pages.state import read_state
 from prill.refine.results import swapped_p
-from prill.report.lines import Line, Point, row_chart
 from prill.store import BadLine, read_trajectories
+from prill.ui.report.lines import Line, Point, row_chart
 
 KINDS = {"none": "turns that stand alone", "same": "the same again", "other": "the other one", "back": "all that refer back"}
 

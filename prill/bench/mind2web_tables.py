@@ -11,7 +11,7 @@ from prill.bench.mind2web import METRICS, Counting, Figure, Figures, RecordedBen
 from prill.bench.tables import FIGURES, PICTURE, TABLES, cell_text, table_text
 from prill.files.outputs import write_output
 from prill.models.ledger import usage_text
-from prill.report.lines import Line, Point, line_chart
+from prill.ui.report.lines import Line, Point, line_chart
 
 _COUNTED = {
     "mt-mind2web": (

@@ -11,7 +11,7 @@ from prill.bench.figures import Bench, Row, Section, Share
 from prill.bench.papers import Column, Theirs
 from prill.files.outputs import write_output
 from prill.models.ledger import usage_text
-from prill.report.lines import Line, Point, row_chart
+from prill.ui.report.lines import Line, Point, row_chart
 
 TABLES, FIGURES, PICTURE = "results.md", "results.json", "results.svg"
 _SUCCESS = {

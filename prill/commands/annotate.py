@@ -17,11 +17,6 @@ from typing import get_args
 
 import msgspec
 
-from prill.annotate.captions import CaptionSite, open_site
-from prill.annotate.label_log import SOURCE, LabelLog
-from prill.annotate.server import serving
-from prill.annotate.session import PairAgreement, Reveal, Session
-from prill.annotate.worklist import Worklist
 from prill.captioner.files import Choice
 from prill.captioner.training import DECISIONS
 from prill.commands.options import open_folders
@@ -29,6 +24,11 @@ from prill.errors import UsageError
 from prill.files.outputs import check_output, expect_place
 from prill.store import read_labels, read_verdicts
 from prill.types import LabelRecord
+from prill.ui.annotate.captions import CaptionSite, open_site
+from prill.ui.annotate.label_log import SOURCE, LabelLog
+from prill.ui.annotate.server import serving
+from prill.ui.annotate.session import PairAgreement, Reveal, Session
+from prill.ui.annotate.worklist import Worklist
 
 _EXIT_ALL, _EXIT_SOME = 0, 3
 _MOST_PROBLEMS = 20

@@ -16,9 +16,9 @@ from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibrate import CalibrationResult, Goal, Operating, calibrate
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.files.outputs import check_output, words_beside, write_output
-from prill.report.plots import reliability_svg
 from prill.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.types import Trajectory
+from prill.ui.report.plots import reliability_svg
 
 _BAR = 20
 

@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the memory and says what became of every trajectory."""
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     folder = Path(args.output)
     expect_place(folder, "a memory")

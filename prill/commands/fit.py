@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 
-from prill.commands.cautions import sha256_of
 from prill.commands.options import add_label_options, open_folders
 from prill.errors import UsageError
 from prill.evaluators.fitted.fit import HARDENED_FAMILIES, Origin, examples, fit_with_scores
 from prill.evaluators.fitted.student import Attacked, HeldOut, Student, StudentModel, label_of
 from prill.evaluators.labels import gold_labels
 from prill.files.outputs import check_output, words_beside, write_output
+from prill.runs.cautions import sha256_of
 from prill.store import BadLine, Intake, encode, read_labels
 from prill.types import Trajectory
 

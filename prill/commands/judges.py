@@ -17,7 +17,7 @@ from prill.registry import Option, load_object, options_of
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
-    parser.epilog = "Example: prill judges vlm --prompt > mine.md, edit it, and: prill score … --evaluator vlm --prompt mine.md"
+    parser.epilog = "Example: prill judges vlm --prompt > mine.md, edit it, and: prill score … --judge vlm --prompt mine.md"
     parser.add_argument("judge", nargs="?", metavar="NAME", help="one judge, with its options (default: all, a line each)")
     parser.add_argument("--prompt", action="store_true", help="print the prompt that the judge uses, ready to edit")
     parser.add_argument("--prompt-name", metavar="P", help="which one, of a judge with several (default: its main one)")

@@ -89,7 +89,9 @@ def add_judge_options(parser: argparse.ArgumentParser, *, leave_out: tuple[str, 
     parser.formatter_class = WideHelp
     judge = parser.add_argument_group("judge (prill judges tells more of each)")
     names = ", ".join(JUDGES.entries)
-    judge.add_argument("--evaluator", required=required, metavar="NAME", help=f"{names}, FILE.toml, FILE.json, module:Object")
+    judge.add_argument(
+        "--judge", dest="evaluator", required=required, metavar="NAME", help=f"{names}, FILE.toml, FILE.json, module:Object"
+    )
     judge.add_argument(
         "--prompt", action="append", metavar="FILE.md", help="a prompt of your own in place of the judge's (or NAME=FILE.md)"
     )

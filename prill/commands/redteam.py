@@ -39,10 +39,10 @@ from prill.evaluators.meta.redteam import (
 from prill.evaluators.metrics import DRAWS
 from prill.files.outputs import Content, check_output, expect_place, write_output
 from prill.protocols import Evaluator
-from prill.report.shifts import shift_svg
 from prill.scoring import Tally, lasting_keys
 from prill.store import encode
 from prill.types import Usage
+from prill.ui.report.shifts import shift_svg
 
 _EXIT_ALL, _EXIT_TURNED, _EXIT_SOME_UNSCORED, _EXIT_INTERRUPTED = 0, 1, 3, 130
 _FILES: dict[str, Content] = {
@@ -264,7 +264,7 @@ def _write(folder: Path, result: RedTeam) -> None:
 
 @contextlib.contextmanager
 def _progress_bar(args: argparse.Namespace, selection: Mapping[str, Variant]) -> Iterator[Callable[[str, Tally], None]]:
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     total = expected(args.trajectories, args.limit) * (1 + len(selection))
     counts: dict[str, int] = {}

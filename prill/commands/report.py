@@ -16,10 +16,10 @@ from prill.files.kinds import TRAJECTORIES
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, is_stdout, words_beside
 from prill.refine.outcomes import LESSONS, RESULTS, SETTINGS, VERDICTS, read_lessons, read_results
-from prill.report.entries import Retry, read_judges
-from prill.report.page import ReportSummary, write_report
 from prill.run_folder import LABELS
 from prill.store import Intake, encode, read_labels
+from prill.ui.report.entries import Retry, read_judges
+from prill.ui.report.page import ReportSummary, write_report
 
 _EXIT_ALL, _EXIT_SOME = 0, 3
 _MOST_PROBLEMS = 10
@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the page; see `configure` for the exit codes."""
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     retries = _of_retries(args)
     open_folders(args)

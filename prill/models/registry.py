@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from prill.cache import DiskCache
+from prill.config.values import PartConfig
 from prill.errors import UsageError
 from prill.models.ledger import Ledger, budgets_here
 from prill.protocols import LanguageModel
-from prill.registry import Maker, OptionError, load_object, options_of, read_options
+from prill.registry import Maker, Option, OptionError, load_object, options_of, read_options
 
 MODELS = {
     "NAME": ("a model at an OpenAI-compatible endpoint, by its name there", "prill.models.client:OpenAIModel"),
@@ -25,14 +26,42 @@ MODELS = {
 _OWN = "module:Object"
 
 
-def make_model(
-    model: str | Mapping[str, Any] | LanguageModel, *, place: str = "model", lax: bool = False, **options: Any
-) -> LanguageModel:
+class ModelConfig(PartConfig):
+    """A language model by name, with its options: `ModelConfig("gpt-4o", base_url="http://localhost:8000/v1")`.
+
+    Without a name (`""`) the options are for the models that are named elsewhere, in a judge file say.
+    """
+
+    __slots__ = ()
+    kind = "model"
+    may_be_nameless = True
+
+    @classmethod
+    def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """The options of the model that a table names."""
+        name = table.get("name")
+        if not isinstance(name, str) or not name:
+            return {}
+        named = model_options(name)
+        return {option: value for option, value in options_of(model_maker(name)).items() if option in named}
+
+    @classmethod
+    def names_with(cls, option: str) -> list[str]:
+        """The forms of names whose models have an option."""
+        return [form for form in MODELS if option in model_options(form)]
+
+
+ModelLike = ModelConfig | str | Mapping[str, Any] | LanguageModel
+
+
+def make_model(model: ModelLike, *, place: str = "model", lax: bool = False, **options: Any) -> LanguageModel:
     """The model of a name, with its options; a table `{name = "…", …}` holds both, and a model comes back as it is.
 
     `package.module:Object` and `file.py:Object` are models of one's own. `place` and `lax` as in `prill.registry.read_options`.
     Raises UsageError.
     """
+    if isinstance(model, ModelConfig):
+        model = model.mapping()
     if isinstance(model, Mapping):
         table = dict(model)
         if odd := next((key for key in table if key in ("model", "place", "lax")), None):
@@ -103,6 +132,8 @@ def _is_own(model: str) -> bool:
 
 def model_options(model: object) -> tuple[str, ...]:
     """The names of the options of a model that is named or described; none for one that is made already."""
+    if isinstance(model, ModelConfig):
+        model = model.name
     name = model.get("name") if isinstance(model, Mapping) else model
     if not isinstance(name, str):
         return ()

@@ -37,7 +37,7 @@ def status_page(board: Board, judge: str, *, ending: bool = False) -> str:
         for one in reversed(board.latest)
     )
     style = "".join(
-        _text(package, name) for package, name in (("prill", "look.css"), (__package__ or "", "page.css"), PAGE_CSS)
+        _text(package, name) for package, name in (("prill.ui", "look.css"), (__package__ or "", "page.css"), PAGE_CSS)
     )
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">

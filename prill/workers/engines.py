@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from prill.config.values import PartConfig
 from prill.errors import UsageError
 from prill.files.toml import read_table
 from prill.protocols import Engine
-from prill.registry import Entry, OptionError, Registry, read_options
+from prill.registry import Entry, Option, OptionError, Registry, options_of, read_options
 
 ENGINES = Registry(
     "engine",
@@ -17,11 +18,30 @@ ENGINES = Registry(
 )
 
 
-def make_engine(engine: str | Mapping[str, Any] | Engine, *, lax: bool = False, **options: Any) -> Engine:
+class EngineConfig(PartConfig):
+    """An engine by name, with its options: `EngineConfig("ray", workers=8)`."""
+
+    __slots__ = ()
+    kind = "engine"
+
+    @classmethod
+    def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """The options of the engine that a table names; a file has them all."""
+        name = str(table.get("name"))
+        return {} if name.endswith((".toml", ".json")) else options_of(ENGINES.maker(name))
+
+
+EngineLike = EngineConfig | str | Mapping[str, Any] | Engine
+
+
+def make_engine(engine: EngineLike, *, lax: bool = False, **options: Any) -> Engine:
     """The engine of a name (or `module:Object`, `file.py:Object`), of a table `{name = "ray", …}`, or of a .toml or .json file
     with one; an engine comes back as it is. `lax` as in `prill.registry.read_options`. Raises UsageError.
     """
     place = ""
+    if isinstance(engine, EngineConfig):
+        options = {**engine.options, **options}
+        engine = engine.name
     if isinstance(engine, str) and engine.endswith((".toml", ".json")):
         engine, place = read_table(engine), f"{engine}: "
     if isinstance(engine, str):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest_asyncio
 
-from prill.annotate.captions import CaptionSite
-from prill.annotate.label_log import LabelLog
-from prill.annotate.server import serving
-from prill.annotate.session import Session
-from prill.annotate.worklist import Worklist
 from prill.emulators.browser.chromium import Chromium
+from prill.ui.annotate.captions import CaptionSite
+from prill.ui.annotate.label_log import LabelLog
+from prill.ui.annotate.server import serving
+from prill.ui.annotate.session import Session
+from prill.ui.annotate.worklist import Worklist
 from tests.chromium import started_chromium
 from tests.closing import closed
 

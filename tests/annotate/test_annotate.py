@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from prill.annotate.label_log import LabelLog
-from prill.annotate.server import serving
-from prill.annotate.session import Decision, PairAgreement, Reveal, Session, pair_agreement
-from prill.annotate.worklist import Worklist
 from prill.errors import UsageError
 from prill.store import encode, read_labels
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
+from prill.ui.annotate.label_log import LabelLog
+from prill.ui.annotate.server import serving
+from prill.ui.annotate.session import Decision, PairAgreement, Reveal, Session, pair_agreement
+from prill.ui.annotate.worklist import Worklist
 
 aiohttp = pytest.importorskip("aiohttp")
 

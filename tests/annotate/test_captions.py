@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from prill.annotate.captions import CaptionSite, Decision, open_site
-from prill.annotate.server import serving
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, FileCaptioner, read_captions, read_decisions
 from prill.errors import InputError, NoEvidence, UsageError
 from prill.store import encode
 from prill.types import Observation
+from prill.ui.annotate.captions import CaptionSite, Decision, open_site
+from prill.ui.annotate.server import serving
 from tests.chromium import started_chromium
 
 aiohttp = pytest.importorskip("aiohttp")

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
-from prill.annotate.captions import CaptionSite, open_site
-from prill.annotate.label_log import LabelLog
-from prill.annotate.server import serving
-from prill.annotate.session import Session
-from prill.annotate.worklist import Worklist
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, read_decisions
 from prill.emulators.browser.chromium import Chromium
 from prill.store import encode, read_labels
 from prill.types import LabelRecord
+from prill.ui.annotate.captions import CaptionSite, open_site
+from prill.ui.annotate.label_log import LabelLog
+from prill.ui.annotate.server import serving
+from prill.ui.annotate.session import Session
+from prill.ui.annotate.worklist import Worklist
 
 from .conftest import at, idle, opened, opened_captions, press, window, write
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from prill.annotate.worklist import Worklist
 from prill.emulators.browser.chromium import Chromium
 from prill.store import read_labels
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
+from prill.ui.annotate.worklist import Worklist
 
 from .conftest import at, opened, press, write
 

@@ -61,8 +61,8 @@ def judge(server: MockServer, name: str = "modular", **options: Any) -> Evaluato
     return prill.judge(name, **{**model, "base_url": server.base_url, **captioner, **options})
 
 
-MODULAR = {"evaluator": "modular", "captioner": "given", "model": "mock"}
-VLM = {"evaluator": "vlm", "model": "mock"}
+MODULAR = {"name": "modular", "captioner": "given", "model": "mock"}
+VLM = {"name": "vlm", "model": "mock"}
 JUDGES: dict[str, dict[str, Any]] = {
     "vlm": {"name": "vlm"},
     "modular": {},
@@ -73,7 +73,7 @@ JUDGES: dict[str, dict[str, Any]] = {
     "cascade": {
         "name": "cascade",
         "band": [0.5, 1.0],
-        "judges": [MODULAR, {"evaluator": "steps", "captioner": "given", "model": "other"}],
+        "judges": [MODULAR, {"name": "steps", "captioner": "given", "model": "other"}],
     },
 }
 

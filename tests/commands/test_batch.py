@@ -21,7 +21,7 @@ def server() -> object:
 
 
 def judged(server: MockServer, name: str = "modular") -> tuple[object, ...]:
-    return ("--evaluator", name, "--captioner", "given", "--model", "mock", "--base-url", server.base_url)
+    return ("--judge", name, "--captioner", "given", "--model", "mock", "--base-url", server.base_url)
 
 
 def test_batch_equals_score_to_the_line(prill: Prill, server: MockServer, tmp_path: Path) -> None:
@@ -66,11 +66,11 @@ def test_options_of_a_batch_do_not_change(prill: Prill, server: MockServer, tmp_
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (("write", "t.jsonl", "-o", "b", "--evaluator", "always-fail"), "asks no model at an endpoint"),
-        (("write", "t.jsonl", "-o", ".", "--evaluator", "vlm", "--model", "m"), "holds something else than a batch"),
-        (("write", "-", "-o", "b", "--evaluator", "vlm", "--model", "m"), "reads its trajectories again later"),
-        (("write", "t.jsonl", "-o", "b", "--evaluator", "vlm", "--model", "gpt-4o", "--budget-usd", "1"), "--dry-run"),
-        (("write", "t.jsonl", "-o", "x" * 300, "--evaluator", "vlm", "--model", "m"), "File name too long"),
+        (("write", "t.jsonl", "-o", "b", "--judge", "always-fail"), "asks no model at an endpoint"),
+        (("write", "t.jsonl", "-o", ".", "--judge", "vlm", "--model", "m"), "holds something else than a batch"),
+        (("write", "-", "-o", "b", "--judge", "vlm", "--model", "m"), "reads its trajectories again later"),
+        (("write", "t.jsonl", "-o", "b", "--judge", "vlm", "--model", "gpt-4o", "--budget-usd", "1"), "--dry-run"),
+        (("write", "t.jsonl", "-o", "x" * 300, "--judge", "vlm", "--model", "m"), "File name too long"),
         (("submit", "nowhere"), "nowhere: No such file"),
         (("collect", ".", "-o", "v.jsonl"), "is no folder of a batch"),
     ],
@@ -91,7 +91,7 @@ def test_misuse_of_batch_is_one_error(prill: Prill, tmp_path: Path, command: tup
             "batch.json: no description of a batch (Expected `str`, got `int` - at `$.secret`)",
         ),
         (
-            lambda record: record | {"judge": record["judge"] | {"evaluator": ["x"]}},
+            lambda record: record | {"judge": record["judge"] | {"name": ["x"]}},
             "batch.json: judge.evaluator: expected a text",
         ),
         (lambda record: record | {"judge": record["judge"] | {"model": 5}}, "batch.json: judge.model: expected a text, got 5"),

@@ -48,7 +48,7 @@ def kind_of(body: dict[str, object]) -> str:
 
 def test_reflexion_has_one_budget_for_all_its_models(prill: Prill, folder: Path) -> None:
     with Endpoint(lambda text: "```stop [9]```" if "OBJECTIVE" in text else answer(text)) as endpoint:
-        words = ("reflexion", "counter.py:Counter", "--tasks", "tasks.jsonl", "--policy", "react", "--evaluator", "modular")
+        words = ("reflexion", "counter.py:Counter", "--tasks", "tasks.jsonl", "--policy", "react", "--judge", "modular")
         words = (*words, "--judge", "captioner=text", "--attempts", "2", "-o", "out", "--prices", "p.toml", *endpoint.words)
         prill(*words, "--budget-usd", 8.5 * CALL)
         kinds = [kind_of(body) for body in endpoint.bodies]
@@ -82,12 +82,12 @@ def test_policy_without_money_has_not_begun(prill: Prill, folder: Path) -> None:
 
 
 VOTE = """
-evaluator = "vote"
+name = "vote"
 [[judges]]
-evaluator = "modular"
+name = "modular"
 model = "m"
 [[judges]]
-evaluator = "modular"
+name = "modular"
 model = "mock"
 """
 
@@ -96,7 +96,7 @@ def test_judges_of_a_vote_have_one_budget(prill: Prill, folder: Path) -> None:
     write_trajectories(folder / "t.jsonl", 12)
     (folder / "vote.toml").write_text(VOTE)
     with Endpoint(lambda text: '{"thoughts": "fine", "status": "failure"}') as endpoint:
-        words = ("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "vote.toml", "--captioner", "given", "--prices", "p.toml")
+        words = ("score", "t.jsonl", "-o", "v.jsonl", "--judge", "vote.toml", "--captioner", "given", "--prices", "p.toml")
         words = (*words, "--concurrency", "1", *endpoint.words[2:])
         short = prill(*words, "--budget-usd", 4.5 * CALL)
         assert (short.returncode, len(endpoint.bodies)) == (3, 5), short.stderr
@@ -120,18 +120,18 @@ def test_budget_of_a_judge_file_is_shared_by_its_parts(prill: Prill, folder: Pat
     write_trajectories(folder / "t.jsonl", 12)
     (folder / "vote.toml").write_text(f"budget_usd = {4.5 * CALL}\n{VOTE}")
     with Endpoint(lambda text: '{"thoughts": "fine", "status": "failure"}') as endpoint:
-        words = ("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "vote.toml", "--captioner", "given", "--prices", "p.toml")
+        words = ("score", "t.jsonl", "-o", "v.jsonl", "--judge", "vote.toml", "--captioner", "given", "--prices", "p.toml")
         assert prill(*words, "--concurrency", "1", *endpoint.words[2:]).returncode == 3
         assert len(endpoint.bodies) == 5
 
 
 @pytest.mark.parametrize(
     ("more", "model"),
-    [(("--captioner-model", "gpt-4o-nix"), "gpt-4o-nix"), (("--model", "gpt-4o-nix"), "gpt-4o-nix")],
+    [(("--captioner.model", "gpt-4o-nix"), "gpt-4o-nix"), (("--model", "gpt-4o-nix"), "gpt-4o-nix")],
 )
 def test_model_without_a_price_is_named_beforehand(prill: Prill, folder: Path, more: tuple[str, ...], model: str) -> None:
     write_trajectories(folder / "t.jsonl", 2)
-    words = ("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", "--base-url", "http://127.0.0.1:9/v1")
+    words = ("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--base-url", "http://127.0.0.1:9/v1")
     given = () if "--model" in more else ("--model", "m")
     result = prill(*words, "--prices", "p.toml", "--budget-usd", "1", *given, *more)
     assert result.returncode == 2 and f"a budget needs a price for {model}" in result.stderr
@@ -141,7 +141,7 @@ def test_model_without_a_price_is_named_beforehand(prill: Prill, folder: Path, m
 @pytest.mark.parametrize("amount", ["nan", "-1", "inf", "much"])
 def test_budget_that_is_none_is_one_error(prill: Prill, folder: Path, amount: str) -> None:
     write_trajectories(folder / "t.jsonl", 2)
-    result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", "--model", "m", "--budget-usd", amount)
+    result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--model", "m", "--budget-usd", amount)
     assert result.returncode == 2 and re.search(r"--budget-usd .*: give US dollars, 0 or more", result.stderr)
 
 
@@ -150,7 +150,7 @@ def test_killed_processes_spend_no_more_than_the_budget_and_one_call(folder: Pat
     write_trajectories(folder / "t.jsonl", 150)
     chance, budget = random.Random(3), 40.0
     with MockServer(latency=0.03, server_error=0.05, drop=0.05, seed=3) as server:
-        words = ["t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", "--captioner", "given", "--model", "m"]
+        words = ["t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--captioner", "given", "--model", "m"]
         words += ["--base-url", server.base_url, "--prices", "p.toml", "--budget-usd", str(budget), "--max-tokens", "200"]
         command = [sys.executable, "-m", "prill", "score", *words, "--processes", "2", "--concurrency", "4"]
         for _ in range(2):

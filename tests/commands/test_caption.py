@@ -58,7 +58,7 @@ def test_captions_once_then_score_by_file(prill: Prill, tmp_path: Path) -> None:
     )
     assert len(captioner.turns) == 4 and len(captioner.pictures) == 4
     with Endpoint(lambda text: VERDICT) as judge:
-        words = ["score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", "--captions", "c.jsonl", *judge.words]
+        words = ["score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--captioner", "c.jsonl", *judge.words]
         assert prill(*words).returncode == 0
     assert judge.pictures == [], "no picture is looked at again"
     assert len(judge.turns) == 3 and all("a page in one colour" in turn and GOAL in turn for turn in judge.turns)
@@ -73,8 +73,8 @@ def test_state_without_caption_is_no_evidence(prill: Prill, tmp_path: Path) -> N
     with Endpoint(lambda text: "red all over") as captioner:
         assert prill("caption", "t.jsonl", "-o", "c.jsonl", "--limit", 1, *captioner.words).returncode == 0
     with Endpoint(lambda text: VERDICT) as judge:
-        (tmp_path / "judge.toml").write_text('evaluator = "modular"\ncaptioner = "c.jsonl"\n')
-        done = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "judge.toml", *judge.words)
+        (tmp_path / "judge.toml").write_text('name = "modular"\ncaptioner = "c.jsonl"\n')
+        done = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "judge.toml", *judge.words)
     assert done.returncode == 3 and "no_evidence 1" in done.stderr
     assert {verdict.id: verdict.unscored for verdict in read_verdicts(tmp_path / "v.jsonl")} == {
         "t0": None,
@@ -134,17 +134,17 @@ def test_cut_caption_is_flagged_to_the_judge(prill: Prill, tmp_path: Path) -> No
     (line,) = read_captions(tmp_path / "c.jsonl")
     assert (line.caption, line.truncated) == ("the upper half", True)
     with Endpoint(lambda text: VERDICT) as judge:
-        prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", "--captions", "c.jsonl", *judge.words)
+        prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--captioner", "c.jsonl", *judge.words)
     assert CUT in judge.turns[0]
 
 
 def test_score_captions_with_a_model_of_its_own(prill: Prill, tmp_path: Path) -> None:
     write(tmp_path, [["red"]])
     with Endpoint(lambda text: VERDICT if GOAL in text else "all red") as endpoint:
-        words = ["score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", "--captioner", "vlm", *endpoint.words]
-        assert "--captioner-model" in prill(*words).stderr
-        assert "a budget needs a price for eyes" in prill(*words, "--captioner-model", "eyes", "--budget-usd", "1").stderr
-        assert prill(*words, "--captioner-model", "eyes").returncode == 0
+        words = ["score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--captioner", "vlm", *endpoint.words]
+        assert "captioner.model is missing" in prill(*words).stderr
+        assert "a budget needs a price for eyes" in prill(*words, "--captioner.model", "eyes", "--budget-usd", "1").stderr
+        assert prill(*words, "--captioner.model", "eyes").returncode == 0
     assert Counter(body["model"] for body in endpoint.bodies) == {"eyes": 1, "m": 1}
 
 

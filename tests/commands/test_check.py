@@ -91,7 +91,7 @@ def test_check_and_score_agree_on_ids(prill: Prill, tmp_path: Path) -> None:
     (tmp_path / "three.jsonl").write_text('{"id": "x", "task": {}}\n{"id": "x", "task": {"goal": "g"}}\n')
     for files in (["a", "two.jsonl"], ["three.jsonl", "two.jsonl"], ["two.jsonl", "two.jsonl"]):
         reports = json.loads(prill("check", *files, "--json").stdout)
-        prill("score", *files, "--evaluator", "always-success", "-o", f"v{files[0][:3]}.jsonl")
+        prill("score", *files, "--judge", "always-success", "-o", f"v{files[0][:3]}.jsonl")
         unscored = [v for v in read_verdicts(tmp_path / f"v{files[0][:3]}.jsonl") if v.unscored == "input"]
         assert sum(report["broken"] for report in reports) == len(unscored) > 0
         assert sorted(problem for report in reports for problem in report["problems"]) == sorted(v.reason for v in unscored)

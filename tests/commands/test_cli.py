@@ -9,15 +9,15 @@ from .conftest import Prill, write_trajectories
 
 def test_options_that_help_are_named(prill: Prill, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 1)
-    assert prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "always-fail").returncode == 0
-    done = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "always-success")
+    assert prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "always-fail").returncode == 0
+    done = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "always-success")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.endswith("choose another file, or begin anew (-o, --no-resume)\n")
 
 
 def test_wrong_output_names_its_option(prill: Prill, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 1)
-    done = prill("score", "t.jsonl", "-o", "t.jsonl", "--evaluator", "always-fail")
+    done = prill("score", "t.jsonl", "-o", "t.jsonl", "--judge", "always-fail")
     assert done.stderr.endswith("choose another file (-o)\n")
 
 

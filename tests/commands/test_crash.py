@@ -24,7 +24,7 @@ def test_killed_run_has_every_id_once(tmp_path: Path) -> None:
     out = tmp_path / "v.jsonl"
     chance = random.Random(7)
     with MockServer(latency=0.05) as server:
-        words = ["t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", "--model", "m", "--base-url", server.base_url]
+        words = ["t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--model", "m", "--base-url", server.base_url]
         command = [sys.executable, "-m", "prill", "score", *words, "--concurrency", str(CONCURRENCY)]
         before = repeated = 0
         kept = b""
@@ -83,7 +83,7 @@ FAULTS = {
 def test_failing_endpoint_no_wrong_verdict(prill: Prill, tmp_path: Path, retries: int) -> None:
     write_trajectories(tmp_path / "t.jsonl", 600)
     with MockServer(seed=3, latency=0.01, **FAULTS) as server:
-        words = ("-o", "v.jsonl", "--evaluator", "modular", "--model", "m", "--base-url", server.base_url)
+        words = ("-o", "v.jsonl", "--judge", "modular", "--model", "m", "--base-url", server.base_url)
         result = prill("score", "t.jsonl", *words, "--concurrency", 64, "--timeout", 2, "--retries", retries)
         outcomes = server.stats().outcomes
     assert set(outcomes) >= {"ok", "rate_limit", "server_error", "drop", "stall", "garbage", "cut", "unsuccessful"}

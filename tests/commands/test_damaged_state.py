@@ -81,7 +81,7 @@ def conversed(folder: Path, prill: Prill, url: str) -> Case:
 
 def fitted(folder: Path, prill: Prill, url: str) -> Case:
     shutil.copy(ROOT / "tests/golden/prior.json", folder / "prior.json")
-    words = ("score", "t.jsonl", "-o", "f.jsonl", "--evaluator", "prior", "--model", "prior.json")
+    words = ("score", "t.jsonl", "-o", "f.jsonl", "--judge", "prior", "--model", "prior.json")
     return Case("prior.json", words, (), ("f.jsonl",))
 
 
@@ -98,7 +98,7 @@ def calibrated(folder: Path, prill: Prill, url: str) -> Case:
 def captioned(folder: Path, prill: Prill, url: str) -> Case:
     lines = [{"id": f"sha256:{n}", "captioner": "c", "image": "a.png", "caption": "A shop"} for n in range(3)]
     (folder / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    words = ("score", "t.jsonl", "-o", "f.jsonl", "--evaluator", "modular", "--model", "m", "--base-url", url)
+    words = ("score", "t.jsonl", "-o", "f.jsonl", "--judge", "modular", "--model", "m", "--base-url", url)
     return Case("captions.jsonl", (*words, "--captioner", "captions.jsonl"), (), ("f.jsonl", "f.transcripts"))
 
 
@@ -108,7 +108,7 @@ def replied(folder: Path, prill: Prill, url: str) -> Case:
         "t.jsonl",
         "-o",
         "f.jsonl",
-        "--evaluator",
+        "--judge",
         "modular",
         "--model",
         "m",
@@ -122,7 +122,7 @@ def replied(folder: Path, prill: Prill, url: str) -> Case:
 
 
 def transcribed(folder: Path, prill: Prill, url: str) -> Case:
-    words = ("score", "t.jsonl", "-o", "s.jsonl", "--evaluator", "modular", "--model", "m", "--base-url", url)
+    words = ("score", "t.jsonl", "-o", "s.jsonl", "--judge", "modular", "--model", "m", "--base-url", url)
     assert prill(*words).returncode == 0
     return Case("s.transcripts/calls-0001.jsonl.gz", ("show", "t1", "--verdicts", "s.jsonl"), tells="s.transcripts holds none")
 

@@ -53,7 +53,7 @@ def files(tmp_path: Path) -> dict[str, bytes]:
 
 
 # What each command writes: the words before the output, and the files that it may be written over.
-FAIL = ("--evaluator", "always-fail")
+FAIL = ("--judge", "always-fail")
 WRITERS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "score": (("score", "t.jsonl", *FAIL, "-o"), {"v.jsonl"}),
     "score anew": (("score", "t.jsonl", *FAIL, "--no-resume", "-o"), {"v.jsonl"}),

@@ -48,7 +48,7 @@ def test_fit_gives_a_card_and_a_usable_judge(files: tuple[Path, Path], prill: Pr
     assert "Fitted on 60 runs of 30 tasks, 30 successes; labels: human" in done.stdout
     assert "site0, fitted on the others" in done.stdout
     assert "like those it was fitted on" in done.stdout
-    scored = prill("score", files[0], "-o", "v.jsonl", "--evaluator", "student", "--model", "m.json")
+    scored = prill("score", files[0], "-o", "v.jsonl", "--judge", "student", "--model", "m.json")
     assert scored.returncode == 0, scored.stderr
     compared = prill("agree", "v.jsonl", files[1], "--source", "human", "--json")
     assert json.loads(compared.stdout)["confusion"] == {"tp": 30, "fp": 0, "tn": 30, "fn": 0}
@@ -88,7 +88,7 @@ def test_out_of_fold_scores_are_calibrated(files: tuple[Path, Path], prill: Pril
     held = [json.loads(line) for line in Path("held.jsonl").read_text().splitlines()]
     assert [row["id"] for row in held] == [json.loads(line)["id"] for line in files[0].read_text().splitlines()]
     assert prill("calibrate", "held.jsonl", files[1], "-o", "c.json", "--source", "human").returncode == 0
-    judge = ("--evaluator", "student", "--model", "m.json", "--calibration", "c.json")
+    judge = ("--judge", "student", "--model", "m.json", "--calibration", "c.json")
     done = prill("score", files[0], "-o", "v.jsonl", *judge)
     assert done.returncode == 0, done.stderr
     scored = [json.loads(line) for line in Path("v.jsonl").read_text().splitlines()]
@@ -139,14 +139,14 @@ def test_labels_of_other_runs_are_an_error(files: tuple[Path, Path], prill: Pril
 
 def test_other_kind_is_refused_with_advice(files: tuple[Path, Path], prill: Prill) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human", "--kind", "prior")
-    done = prill("score", files[0], "-o", "v.jsonl", "--evaluator", "student", "--model", "m.json")
+    done = prill("score", files[0], "-o", "v.jsonl", "--judge", "student", "--model", "m.json")
     assert done.returncode == 2
-    assert "judge prior (--evaluator)" in done.stderr
+    assert "judge prior (--judge)" in done.stderr
 
 
 def test_figures_of_fitted_runs_say_so_everywhere(files: tuple[Path, Path], prill: Prill) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "held.jsonl")
-    words = ("-o", "v.jsonl", "--evaluator", "student", "--model", "m.json")
+    words = ("-o", "v.jsonl", "--judge", "student", "--model", "m.json")
     caution = "student was fitted on 60 of these 60 runs: figures of them flatter it"
     assert caution in prill("score", files[0], *words).stderr
     Path("m.json").unlink()  # the verdict file alone tells
@@ -177,7 +177,7 @@ def test_held_out_figures_are_no_flattery(files: tuple[Path, Path], prill: Prill
     assert "Warning" not in prill("agree", "held.jsonl", *compared).stdout
     assert "flatter" not in prill("calibrate", "held.jsonl", *compared, "-o", "c.json").stdout
     Path("u.jsonl").write_text(files[0].read_text().replace('"id": "k', '"id": "other k'))
-    done = prill("score", "u.jsonl", "-o", "v.jsonl", "--evaluator", "student", "--model", "m.json")
+    done = prill("score", "u.jsonl", "-o", "v.jsonl", "--judge", "student", "--model", "m.json")
     assert done.returncode == 0 and "fitted on" not in done.stderr
 
 
@@ -193,13 +193,13 @@ def test_threshold_chosen_on_the_same_labels_says_so(files: tuple[Path, Path], p
     assert f"The threshold of the calibration of student {caution}" in Path("r.html").read_text(encoding="utf-8")
     rows = prill("filter", files[0], "--verdicts", "v.jsonl", "-o", "rows", *shown)
     assert f"the calibration {caution}" in rows.stderr
-    scored = prill("score", files[0], "-o", "w.jsonl", "--evaluator", "always-success", "--json")
+    scored = prill("score", files[0], "-o", "w.jsonl", "--judge", "always-success", "--json")
     assert scored.returncode == 0 and "fitted" not in scored.stderr
 
 
 def test_red_team_on_fitted_runs_says_so(files: tuple[Path, Path], prill: Prill) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human")
-    judge = ("--evaluator", "student", "--model", "m.json", "-o", "out", "--attacks", "claim-answer")
+    judge = ("--judge", "student", "--model", "m.json", "-o", "out", "--attacks", "claim-answer")
     done = prill("redteam", *files, "--source", "human", *judge)
     assert "Warning: student was fitted on 60 of these 60 runs" in done.stdout, done.stderr
     assert json.loads(Path("out/redteam.json").read_text())["fitted"]["run"] == 60
@@ -214,14 +214,14 @@ def test_weaker_second_judge_is_a_warning(files: tuple[Path, Path], prill: Prill
     for first, second, warns in (("good", "bad", True), ("bad", "good", False)):
         parts = "".join(f"[[judges]]\nevaluator = 'student'\nmodel = '{name}.json'\n" for name in (first, second))
         Path("judge.toml").write_text(f"evaluator = 'cascade'\n{parts}")
-        done = prill("score", files[0], "-o", f"{first}.jsonl", "--evaluator", "judge.toml")
+        done = prill("score", files[0], "-o", f"{first}.jsonl", "--judge", "judge.toml")
         assert ("agrees with labels less than the first" in done.stderr) is warns, done.stderr
 
 
 def test_cascade_band_is_of_the_card(files: tuple[Path, Path], prill: Prill) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human")
     Path("judge.toml").write_text(JUDGE_FILE)
-    prill("score", files[0], "-o", "v.jsonl", "--evaluator", "judge.toml")
+    prill("score", files[0], "-o", "v.jsonl", "--judge", "judge.toml")
     band = json.loads(Path("m.json").read_text())["card"]["band"]
     verdict = json.loads(Path("v.jsonl").read_text().splitlines()[0])
     assert band["low"] > 0
@@ -229,12 +229,12 @@ def test_cascade_band_is_of_the_card(files: tuple[Path, Path], prill: Prill) -> 
 
 
 JUDGE_FILE = """
-evaluator = "cascade"
+name = "cascade"
 [[judges]]
-evaluator = "student"
+name = "student"
 model = "m.json"
 [[judges]]
-evaluator = "always-fail"
+name = "always-fail"
 """
 
 
@@ -243,17 +243,17 @@ def test_sites_outside_the_fit_warn_once(judge: tuple[str, ...], files: tuple[Pa
     prill("fit", *files, "-o", "m.json", "--source", "human")
     Path("judge.toml").write_text(JUDGE_FILE)
     Path("u.jsonl").write_text(files[0].read_text().replace('"site1"', '"zoo\\u001b"'))
-    done = prill("score", "u.jsonl", "-o", "v.jsonl", "--evaluator", *judge)
+    done = prill("score", "u.jsonl", "-o", "v.jsonl", "--judge", *judge)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("30 runs are of sites that this student was not fitted on (zoo? 30)") == 1
-    assert "not fitted on" not in prill("score", files[0], "-o", "w.jsonl", "--evaluator", *judge).stderr
+    assert "not fitted on" not in prill("score", files[0], "-o", "w.jsonl", "--judge", *judge).stderr
 
 
 @pytest.mark.parametrize("judge", [("student", "--model", "m.json"), ("judge.toml",)])
 def test_evidence_only_refuses_claims_fit(judge: tuple[str, ...], files: tuple[Path, Path], prill: Prill) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human")
     Path("judge.toml").write_text(JUDGE_FILE)
-    words = ("score", files[0], "-o", "v.jsonl", "--evaluator", *judge, "--evidence-only")
+    words = ("score", files[0], "-o", "v.jsonl", "--judge", *judge, "--evidence-only")
     done = prill(*words)
     assert (done.returncode, "goes by evidence only (--evidence-only)" in done.stderr) == (2, True), done.stderr
     prill("fit", *files, "-o", "m.json", "--source", "human", "--evidence-only")

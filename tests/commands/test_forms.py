@@ -15,7 +15,7 @@ HARD = "scores are 0 or 1"
 
 
 def words(server: MockServer, *more: object) -> tuple[object, ...]:
-    return ("-o", "v.jsonl", "--evaluator", "modular", "--model", "mock", "--base-url", server.base_url, *more)
+    return ("-o", "v.jsonl", "--judge", "modular", "--model", "mock", "--base-url", server.base_url, *more)
 
 
 def test_stated_scores_are_calibrated(prill: Prill, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_hard_scores_are_told_in_one_line(prill: Prill, tmp_path: Path) -> None:
     assert [len(re.findall(HARD, err)) for err in told] == [1, 1]
     with MockServer() as server:
         assert HARD not in prill("score", "t.jsonl", *words(server, "--no-resume", "--form", "verdict")).stderr
-    assert HARD not in prill("score", "t.jsonl", "-o", "f.jsonl", "--evaluator", "always-fail").stderr
+    assert HARD not in prill("score", "t.jsonl", "-o", "f.jsonl", "--judge", "always-fail").stderr
 
 
 def test_refused_options_are_told_in_a_line(prill: Prill, tmp_path: Path) -> None:

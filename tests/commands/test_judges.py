@@ -36,7 +36,7 @@ def test_baselines_need_no_model(prill: Prill, tmp_path: Path, attempts: Path) -
     ]:
         out = tmp_path / f"{name}.jsonl"
         words = ("--labels", labels) if name == "oracle" else ()
-        assert prill("score", attempts, "-o", out, "--evaluator", name, *words).returncode == code
+        assert prill("score", attempts, "-o", out, "--judge", name, *words).returncode == code
         assert [verdict.success for verdict in verdicts(out)] == found
 
 
@@ -44,7 +44,7 @@ def test_vote_counts_every_sampled_call(prill: Prill, tmp_path: Path, attempts: 
     out = tmp_path / "v.jsonl"
     (tmp_path / "vote.toml").write_text("evaluator = 'vote'\nsamples = 3\n[[judges]]\nevaluator = 'modular'\n")
     with MockServer() as server:
-        words = ("--evaluator", tmp_path / "vote.toml", "--model", "m", "--base-url", server.base_url)
+        words = ("--judge", tmp_path / "vote.toml", "--model", "m", "--base-url", server.base_url)
         assert prill("score", attempts, "-o", out, *words).returncode == 0
         assert server.stats().requests == 36
     found = verdicts(out)
@@ -55,28 +55,28 @@ def test_vote_counts_every_sampled_call(prill: Prill, tmp_path: Path, attempts: 
 
 
 FILE = """
-evaluator = "ensemble"
+name = "ensemble"
 threshold = 0.6
 weights = [3, 1]
 
 [[judges]]
-evaluator = "modular"
+name = "modular"
 model = "m"
 
 [[judges]]
-evaluator = "vote"
+name = "vote"
 rule = "any"
   [[judges.judges]]
-  evaluator = "always-success"
+  name = "always-success"
   [[judges.judges]]
-  evaluator = "always-fail"
+  name = "always-fail"
 """
 
 
 def test_judge_file_nests_judges(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     (tmp_path / "judge.toml").write_text(FILE)
     with MockServer(no_logprobs=True) as server:
-        words = ("--evaluator", tmp_path / "judge.toml", "--base-url", server.base_url)
+        words = ("--judge", tmp_path / "judge.toml", "--base-url", server.base_url)
         done = prill("score", attempts, "-o", tmp_path / "v.jsonl", *words)
         plan = prill("score", attempts, "-o", tmp_path / "w.jsonl", *words, "--dry-run", "--json")
     assert done.returncode == 0, done.stderr
@@ -90,20 +90,20 @@ def test_plan_of_judge_file_has_a_price(prill: Prill, tmp_path: Path, attempts: 
         parts = "".join(f"[[judges]]\nevaluator = 'modular'\nmodel = '{model}'\ncaptioner = 'given'\n" for model in models)
         fail = "[[judges]]\nevaluator = 'always-fail'\n" if len(models) == 1 else ""
         (tmp_path / "judge.toml").write_text(f"evaluator = 'cascade'\n{fail}{parts}")
-        words = ("-o", tmp_path / "v.jsonl", "--evaluator", tmp_path / "judge.toml", "--dry-run", "--base-url", "http://x/v1")
+        words = ("-o", tmp_path / "v.jsonl", "--judge", tmp_path / "judge.toml", "--dry-run", "--base-url", "http://x/v1")
         return prill("score", attempts, *words).stdout
 
     assert "at most 12 calls" in plan("gpt-4o-mini")
     assert "cost: about $0.0" in plan("gpt-4o-mini")
     assert "cost: unknown" in plan("gpt-4o-mini", "gpt-4o")
-    (tmp_path / "judge.json").write_text('{"evaluator": "modular", "model": "gpt-4o-mini", "captioner": "given"}')
-    words = ("-o", tmp_path / "v.jsonl", "--evaluator", tmp_path / "judge.json", "--dry-run", "--base-url", "http://x/v1")
+    (tmp_path / "judge.json").write_text('{"name": "modular", "model": "gpt-4o-mini", "captioner": "given"}')
+    words = ("-o", tmp_path / "v.jsonl", "--judge", tmp_path / "judge.json", "--dry-run", "--base-url", "http://x/v1")
     assert "cost: about $0.0" in prill("score", attempts, *words).stdout
 
 
 WRONG: list[tuple[str, str]] = [
     ("evaluator = 3 =", "not valid TOML"),
-    ("model = 'm'", "judge.toml: evaluator is missing"),
+    ("model = 'm'", "judge.toml: name is missing"),
     ("evaluator = 'vlm'\nframe = 3", "judge.toml: frame: judge 'vlm' has no such option (did you mean 'frames'?)"),
     ("evaluator = 'vlm'\nframes = []", "judge.toml: frames: Expected `int`"),
     ("evaluator = 'nobody'", "unknown judge 'nobody'"),
@@ -122,7 +122,7 @@ WRONG: list[tuple[str, str]] = [
 @pytest.mark.parametrize(("text", "message"), WRONG)
 def test_wrong_judge_file_is_one_error(prill: Prill, tmp_path: Path, attempts: Path, text: str, message: str) -> None:
     (tmp_path / "judge.toml").write_text(text)
-    done = prill("score", attempts, "-o", tmp_path / "v.jsonl", "--evaluator", tmp_path / "judge.toml", "--model", "m")
+    done = prill("score", attempts, "-o", tmp_path / "v.jsonl", "--judge", tmp_path / "judge.toml", "--model", "m")
     assert done.returncode == 2
     assert message in done.stderr
     assert not (tmp_path / "v.jsonl").exists()
@@ -131,23 +131,26 @@ def test_wrong_judge_file_is_one_error(prill: Prill, tmp_path: Path, attempts: P
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--evaluator", "student"), "model is missing: judge 'student' needs it (the file that prill fit wrote) (--model)"),
-        (("--evaluator", "cascade"), "judges is missing"),
-        (("--evaluator", "oracle"), "labels is missing: judge 'oracle' needs it"),
-        (("--evaluator", "always-fail", "--top-k", "3"), "judges that have it: webjudge, rubric (--top-k)"),
-        (("--evaluator", "always-fail", "--captioner", "nonsense"), "captioner: judge 'always-fail' has no such option"),
-        (("--evaluator", "always-fail", "--rubrics", "/nowhere"), "judges that have it: rubric (--rubrics)"),
+        (("--judge", "student"), "model is missing: judge 'student' needs it (the file that prill fit wrote) (--model)"),
+        (("--judge", "cascade"), "judges is missing"),
+        (("--judge", "oracle"), "labels is missing: judge 'oracle' needs it"),
+        (("--judge", "always-fail", "--top-k", "3"), "model: judge 'always-fail' asks no model"),
+        (("--judge", "always-fail", "--captioner", "nonsense"), "captioner: judge 'always-fail' has no such option"),
+        (("--judge", "always-fail", "--rubrics", "/nowhere"), "judges that have it: rubric"),
         (
-            ("--evaluator", "vlm", "--model", "m", "--captioner", "text"),
+            ("--judge", "vlm", "--model", "m", "--captioner", "text"),
             "judges that have it: modular, steps, webjudge, rubric",
         ),
         (
-            ("--evaluator", "modular", "--model", "embedded", "--base-url", "http://x"),
-            "base_url: model 'embedded' is at no endpoint",
+            ("--judge", "modular", "--model", "embedded", "--base-url", "http://x"),
+            "model 'embedded' has no such option; models that have it: NAME",
         ),
-        (("--evaluator", "self-report", "--set", "frames"), "give KEY=VALUE"),
-        (("--evaluator", "vlm", "--model", "m", "--frames", "0"), "frames: Expected `int` >= 1, got '0' (--frames)"),
-        (("--evaluator", "modular", "--preset", "paper", "--frames", "2", "--model", "m"), "one state"),
+        (
+            ("--judge", "self-report", "--frames", "2"),
+            "judge 'self-report' has no such option; judges that have it: vlm, modular",
+        ),
+        (("--judge", "vlm", "--model", "m", "--frames", "0"), "--judge.frames: Expected `int` >= 1, got '0'"),
+        (("--judge", "modular", "--preset", "paper", "--frames", "2", "--model", "m"), "one state"),
     ],
 )
 def test_wrong_judge_writes_nothing(prill: Prill, tmp_path: Path, attempts: Path, words: tuple[Any, ...], message: str) -> None:
@@ -159,12 +162,12 @@ def test_wrong_judge_writes_nothing(prill: Prill, tmp_path: Path, attempts: Path
 def test_oracle_of_several_sources_refused(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     labels = tmp_path / "labels.jsonl"
     labels.write_bytes(b"".join(encode(LabelRecord(id="t0", success=True, source=source)) for source in ("human", "oracle")))
-    done = prill("score", attempts, "-o", tmp_path / "v.jsonl", "--evaluator", "oracle", "--labels", labels)
+    done = prill("score", attempts, "-o", tmp_path / "v.jsonl", "--judge", "oracle", "--labels", labels)
     assert (done.returncode, "several sources (human, oracle); choose one" in done.stderr) == (2, True), done.stderr
 
 
 def test_evidence_only_changes_identity(prill: Prill, tmp_path: Path, attempts: Path) -> None:
-    words = ("score", attempts, "-o", tmp_path / "v.jsonl", "--evaluator", "self-report")
+    words = ("score", attempts, "-o", tmp_path / "v.jsonl", "--judge", "self-report")
     assert prill(*words, "--evidence-only").returncode == 0
     again = prill(*words)
     assert again.returncode == 2
@@ -175,7 +178,7 @@ def test_evidence_only_changes_identity(prill: Prill, tmp_path: Path, attempts: 
 def test_many_call_judges_run_by_name(prill: Prill, tmp_path: Path, attempts: Path, evaluator: str, calls: int) -> None:
     out = tmp_path / "v.jsonl"
     with MockServer() as server:
-        words = ("--evaluator", evaluator, "--model", "m", "--base-url", server.base_url, "--captioner", "given")
+        words = ("--judge", evaluator, "--model", "m", "--base-url", server.base_url, "--captioner", "given")
         plan = json.loads(prill("score", attempts, "-o", out, *words, "--dry-run", "--json").stdout)
         done = prill("score", attempts, "-o", out, *words, "--json")
         asked = server.stats().requests
@@ -189,7 +192,7 @@ def test_help_fits_a_screen(prill: Prill) -> None:
     lines = prill("score", "--help").stdout.splitlines()
     assert len(lines) < 60
     assert [line.strip().startswith("prill score") for line in lines[3:6]] == [True] * 3
-    assert all(any(flag in line for line in lines) for flag in ("--evaluator", "--set", "--prompt", "--frames", "--budget-usd"))
+    assert all(any(flag in line for line in lines) for flag in ("--judge", "--model", "--[no-]resume", "--budget-usd"))
 
 
 def test_judges_are_listed(prill: Prill) -> None:
@@ -209,7 +212,7 @@ def test_printed_prompt_can_be_used(prill: Prill, tmp_path: Path, attempts: Path
     (tmp_path / "mine.md").write_text(prill("judges", "modular", "--prompt").stdout + "\nBe strict.\n")
     (tmp_path / "bad.md").write_text("# system\nx\n# user\n{{ goal }}\n")
     with MockServer() as server:
-        words = ("--evaluator", "modular", "--model", "m", "--base-url", server.base_url, "--limit", 2)
+        words = ("--judge", "modular", "--model", "m", "--base-url", server.base_url, "--limit", 2)
         plain = prill("score", attempts, "-o", tmp_path / "v.jsonl", *words)
         own = prill("score", attempts, "-o", tmp_path / "w.jsonl", *words, "--prompt", tmp_path / "mine.md")
     assert (plain.returncode, own.returncode) == (0, 0), own.stderr
@@ -228,7 +231,7 @@ def test_calibrated_cascade_says_savings(prill: Prill, tmp_path: Path) -> None:
     )
     (tmp_path / "l.jsonl").write_bytes(b"".join(encode(LabelRecord(id=f"t{i}", success=i % 3 == 0)) for i in range(40)))
     with MockServer() as server:
-        words = ("--evaluator", tmp_path / "c.toml", "--model", "m", "--base-url", server.base_url)
+        words = ("--judge", tmp_path / "c.toml", "--model", "m", "--base-url", server.base_url)
         assert prill("score", attempts, "-o", tmp_path / "v.jsonl", *words).returncode == 0
         assert prill("calibrate", tmp_path / "v.jsonl", tmp_path / "l.jsonl", "-o", tmp_path / "c.json").returncode == 0
         done = prill("score", attempts, "-o", tmp_path / "w.jsonl", *words, "--calibration", tmp_path / "c.json")

@@ -54,7 +54,7 @@ def test_odd_shard_is_explained(text: str) -> None:
 
 
 def test_shards_merge_to_the_whole_run(prill: Prill, trajectories: Path, tmp_path: Path) -> None:
-    words = ("score", "t.jsonl", "--evaluator", "self-report")
+    words = ("score", "t.jsonl", "--judge", "self-report")
     assert prill(*words, "-o", "whole.jsonl").returncode == 3
     counts = []
     for number in (1, 2, 3):
@@ -77,16 +77,14 @@ def test_empty_shard_is_no_error(prill: Prill, tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"id": "a", "task": {"goal": "Go"}, "steps": []}\n')
     for number in (1, 2):
         assert (
-            prill(
-                "score", "t.jsonl", "-o", f"{number}.jsonl", "--evaluator", "always-fail", "--shard", f"{number}/2"
-            ).returncode
+            prill("score", "t.jsonl", "-o", f"{number}.jsonl", "--judge", "always-fail", "--shard", f"{number}/2").returncode
             == 0
         )
     assert sorted((tmp_path / f"{number}.jsonl").stat().st_size > 0 for number in (1, 2)) == [False, True]
 
 
 def test_dry_run_counts_the_shard(prill: Prill, trajectories: Path) -> None:
-    words = ("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "always-fail", "--dry-run", "--json")
+    words = ("score", "t.jsonl", "-o", "v.jsonl", "--judge", "always-fail", "--dry-run", "--json")
     shares = [json.loads(prill(*words, "--shard", f"{number}/4").stdout)["trajectories"] for number in (1, 2, 3, 4)]
     assert sum(shares) == COUNT
     assert max(shares) < COUNT

@@ -20,7 +20,7 @@ from .conftest import Prill, write_trajectories
 
 INFO = EvaluatorInfo("always-fail", "1")
 DEEP = "[" * 100_000
-SCORE = ["score", "t.jsonl", "-o", "o.jsonl", "--evaluator"]
+SCORE = ["score", "t.jsonl", "-o", "o.jsonl", "--judge"]
 NO_UTF8 = os.fsdecode(b"t\xff.jsonl")
 
 
@@ -57,7 +57,7 @@ def test_a_name_need_not_be_utf8(prill: Prill, tmp_path: Path) -> None:
     with (tmp_path / NO_UTF8).open("ab") as file:
         file.write(b"{broken\n")
     output = os.fsdecode(b"v\xff.jsonl")
-    assert prill("score", NO_UTF8, "-o", output, "--evaluator", "always-fail").returncode == 3
+    assert prill("score", NO_UTF8, "-o", output, "--judge", "always-fail").returncode == 3
     assert [verdict.id for verdict in read_verdicts(tmp_path / output)] == ["t0", "t1", r"t\xff.jsonl:3"]
     assert prill("report", NO_UTF8, "-o", os.fsdecode(b"r\xff.html"), "--verdicts", output).returncode == 3
     assert prill("table", output).returncode == 0
@@ -75,7 +75,7 @@ def test_a_folder_that_is_no_utf8_is_named(tmp_path: Path) -> None:
 def test_a_full_device_is_one_error(prill: Prill, tmp_path: Path, verb: str) -> None:
     write_trajectories(tmp_path / "t.jsonl", 50)
     (tmp_path / "v.jsonl").write_bytes(encode(Verdict(id="t0", success=True, evaluator=INFO)))
-    words = {"score": ["t.jsonl", "--evaluator", "always-fail"], "table": ["v.jsonl"], "report": ["t.jsonl"]}[verb]
+    words = {"score": ["t.jsonl", "--judge", "always-fail"], "table": ["v.jsonl"], "report": ["t.jsonl"]}[verb]
     done = prill(verb, *words, "-o", "/dev/full")
     assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (
         2,
@@ -98,7 +98,7 @@ def test_a_full_terminal_is_one_error(
     ("name", "content", "words"),
     [
         ("j.toml", f"x = {DEEP}", [*SCORE, "j.toml"]),
-        ("j.json", '{"evaluator": "vote", "judges": [' * 400 + "]}" * 400, [*SCORE, "j.json"]),
+        ("j.json", '{"name": "vote", "judges": [' * 400 + "]}" * 400, [*SCORE, "j.json"]),
         ("r.toml", f"rubric = {DEEP}", [*SCORE, "rubric", "--model", "m", "--rubrics", "r.toml"]),
         ("r.jsonl", f'{{"goal": {DEEP}', [*SCORE, "rubric", "--model", "m", "--rubrics", "r.jsonl"]),
         ("p.toml", f"m = {DEEP}", [*SCORE, "vlm", "--model", "m", "--prices", "p.toml"]),
@@ -121,7 +121,7 @@ def test_brackets_without_end_are_an_error(prill: Prill, tmp_path: Path, name: s
 
 def test_a_judge_that_names_itself_ends(tmp_path: Path) -> None:
     path = tmp_path / "j.json"
-    path.write_text(f'{{"evaluator": "prill.evaluators.registry:make_judge", "judge": "{path}"}}')
+    path.write_text(f'{{"name": "prill.evaluators.registry:make_judge", "judge": "{path}"}}')
     with pytest.raises(UsageError, match="judges of judges without end"):
         make_judge(path)
 
@@ -141,7 +141,7 @@ def test_a_line_without_end_is_not_held(record: bytes, tmp_path: Path, monkeypat
 
 def test_a_device_takes_the_verdicts(prill: Prill, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 2)
-    done = prill("score", "t.jsonl", "-o", "/dev/null", "--evaluator", "always-fail")
+    done = prill("score", "t.jsonl", "-o", "/dev/null", "--judge", "always-fail")
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
-    below = prill("score", "t.jsonl", "-o", "t.jsonl/x", "--evaluator", "always-fail")
+    below = prill("score", "t.jsonl", "-o", "t.jsonl/x", "--judge", "always-fail")
     assert (below.returncode, below.stderr.count("\n"), "t.jsonl/x: cannot be written" in below.stderr) == (2, 1, True)

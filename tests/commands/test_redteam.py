@@ -35,7 +35,7 @@ def write(folder: Path) -> tuple[Path, Path]:
 def test_self_report_believes_every_claim(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     before = runs.read_bytes()
-    done = prill("redteam", runs, labels, "--evaluator", "self-report", "-o", "out")
+    done = prill("redteam", runs, labels, "--judge", "self-report", "-o", "out")
     assert done.returncode == 0
     line = next(line for line in done.stdout.splitlines() if line.startswith("| claim-answer"))
     cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -56,7 +56,7 @@ def test_self_report_believes_every_claim(prill: Prill, tmp_path: Path) -> None:
 
 def test_table_rows_have_the_heading_cells(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
-    lines = prill("redteam", runs, labels, "--evaluator", "self-report", "-o", "out").stdout.splitlines()
+    lines = prill("redteam", runs, labels, "--judge", "self-report", "-o", "out").stdout.splitlines()
     rows = [line for line in lines if line.startswith("|")]
     assert len(rows) == 2 + len(FAMILIES)
     assert [row.split()[1] for row in rows[2:]] != list(FAMILIES), "the worst comes first"
@@ -66,7 +66,7 @@ def test_table_rows_have_the_heading_cells(prill: Prill, tmp_path: Path) -> None
 
 def test_json_output_equals_the_file(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
-    command = ("redteam", runs, labels, "--evaluator", "self-report", "-o", "out", "--attacks", "claim-stop, claim-answer")
+    command = ("redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", "claim-stop, claim-answer")
     done = prill(*command, "--json")
     found = json.loads(done.stdout)
     assert found == json.loads((tmp_path / "out" / "redteam.json").read_text())
@@ -85,7 +85,7 @@ def test_gullible_model_flips_rerun_is_free(prill: Prill, tmp_path: Path, monkey
     monkeypatch.syspath_prepend(tmp_path)
     runs, labels = write(tmp_path)
     with MockServer(Faults(truth="gullible:truth")) as server:
-        judge = ("--evaluator", "modular", "--model", "m", "--base-url", server.base_url)
+        judge = ("--judge", "modular", "--model", "m", "--base-url", server.base_url)
         command = ("redteam", runs, labels, *judge, "-o", "out", "--attacks", "inject-page", "--json")
         done = prill(*command, OPENAI_API_KEY="k")
         asked = server.stats().requests
@@ -100,7 +100,7 @@ def test_gullible_model_flips_rerun_is_free(prill: Prill, tmp_path: Path, monkey
 def test_unscored_are_counted_and_exit_is_3(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     with MockServer(Faults(refusal=1.0)) as server:
-        judge = ("--evaluator", "modular", "--model", "m", "--base-url", server.base_url, "--retries", 0)
+        judge = ("--judge", "modular", "--model", "m", "--base-url", server.base_url, "--retries", 0)
         done = prill("redteam", runs, labels, *judge, "-o", "out", "--attacks", "inject-page", OPENAI_API_KEY="k")
     assert done.returncode == 3
     assert "Left out: 8 unscored before (inject-page)." in done.stdout
@@ -114,13 +114,13 @@ def test_unscored_are_counted_and_exit_is_3(prill: Prill, tmp_path: Path) -> Non
         (("--attacks", ","), "no attack is chosen (--attacks)"),
         (("--attack", "json:nope"), "json has no 'nope'"),
         (("--max-shift", "-1"), "-1 is no number of points from 0"),
-        (("--evaluator", "nobody"), "unknown judge 'nobody'"),
+        (("--judge", "nobody"), "unknown judge 'nobody'"),
         (("--source", "oracle"), "no label has source 'oracle'; there are: human"),
     ],
 )
 def test_bad_usage_exits_2_with_advice(prill: Prill, tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     runs, labels = write(tmp_path)
-    done = prill("redteam", runs, labels, "--evaluator", "self-report", "-o", "out", *words)
+    done = prill("redteam", runs, labels, "--judge", "self-report", "-o", "out", *words)
     assert done.returncode == 2
     assert message in done.stderr
     assert not (tmp_path / "out").exists(), "nothing was judged"
@@ -128,7 +128,7 @@ def test_bad_usage_exits_2_with_advice(prill: Prill, tmp_path: Path, words: tupl
 
 def test_swapped_or_missing_files_stop_early(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
-    judge = ("--evaluator", "self-report", "-o", "out")
+    judge = ("--judge", "self-report", "-o", "out")
     for words in ((labels, runs), (runs, tmp_path / "none.jsonl"), (tmp_path / "none.jsonl", labels)):
         assert prill("redteam", *words, *judge).returncode == 2
     assert not (tmp_path / "out").exists()
@@ -138,7 +138,7 @@ def test_broken_line_is_left_out_rest_judged(prill: Prill, tmp_path: Path) -> No
     runs, labels = write(tmp_path)
     with runs.open("a") as file:
         file.write('{"id": "broken"\n')
-    done = prill("redteam", runs, labels, "--evaluator", "self-report", "-o", "out", "--attacks", "claim-answer", "--json")
+    done = prill("redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", "claim-answer", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["effects"][0]["applies"] == 8
     assert "left out 1 that could not be read; why is in out/before.jsonl" in done.stderr
@@ -146,7 +146,7 @@ def test_broken_line_is_left_out_rest_judged(prill: Prill, tmp_path: Path) -> No
 
 def test_max_shift_fails_a_gullible_judge(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
-    command = ("redteam", runs, labels, "--evaluator", "self-report", "-o", "out", "--attacks", "claim-answer,claim-thoughts")
+    command = ("redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", "claim-answer,claim-thoughts")
     # Four of six failures are turned: 66.7 points.
     over, under = prill(*command, "--max-shift", 66), prill(*command, "--max-shift", 67)
     assert (over.returncode, under.returncode) == (1, 0)
@@ -158,7 +158,7 @@ def test_max_shift_fails_a_gullible_judge(prill: Prill, tmp_path: Path) -> None:
 def test_max_shift_needs_a_failure(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     done = prill(
-        "redteam", runs, labels, "--evaluator", "self-report", "-o", "out", "--attacks", "inject-screenshot", "--max-shift", 2
+        "redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", "inject-screenshot", "--max-shift", 2
     )
     assert done.returncode == 2
     assert "no failure was judged with and without an attack" in done.stderr
@@ -170,7 +170,7 @@ def test_own_attack_beside_a_family(prill: Prill, tmp_path: Path) -> None:
         "from dataclasses import replace\n\n"
         "def politely(trajectory):\n    return replace(trajectory, answer='It is done, thank you.')\n"
     )
-    judge = ("--evaluator", "self-report", "-o", "out", "--json")
+    judge = ("--judge", "self-report", "-o", "out", "--json")
     done = prill("redteam", runs, labels, *judge, "--attack", "mine.py:politely", "--attack", "claim-stop")
     assert done.returncode == 0
     mine, stop = json.loads(done.stdout)["effects"]
@@ -186,7 +186,7 @@ def test_own_attack_beside_a_family(prill: Prill, tmp_path: Path) -> None:
 def test_picture_has_a_panel_a_family(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     attacks = "pad-after,claim-answer,inject-screenshot"
-    assert prill("redteam", runs, labels, "--evaluator", "self-report", "-o", "out", "--attacks", attacks).returncode == 0
+    assert prill("redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", attacks).returncode == 0
     svg = ElementTree.parse(tmp_path / "out" / "redteam.svg").getroot()
     panels = svg.findall("{*}g")
     titles = [[title.text or "" for title in panel.iterfind(".//{*}title")] for panel in panels]

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from prill.annotate.label_log import LabelLog
 from prill.refine.outcomes import read_results
 from prill.testing.android import FakeAdb
 from prill.testing.shop import Shop, shop_configs
 from prill.types import LabelRecord
+from prill.ui.annotate.label_log import LabelLog
 
 from .conftest import Prill
 
@@ -129,7 +129,7 @@ def guessing(folder: Path, evaluator: str = "oracle") -> list[str]:
     (folder / "guesser.py").write_text(GUESSER)
     tasks = [{"id": f"n{i}", "goal": f"Answer with {i}"} for i in range(3)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
-    policy = ["--policy", "guesser.py:Guesser", "--evaluator", evaluator, "--attempts", "3", "-o", "out"]
+    policy = ["--policy", "guesser.py:Guesser", "--judge", evaluator, "--attempts", "3", "-o", "out"]
     return ["reflexion", "counter.py:Counter", "--tasks", "tasks.jsonl", *policy]
 
 
@@ -185,11 +185,11 @@ def test_report_needs_only_the_folder(prill: Prill, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--policy", "counter.py:Mute", "--evaluator", "oracle"), "the policy Mute takes no lessons"),
-        (("--evaluator", "oracle", "--second", "vlm"), "nobody needs a second opinion"),
-        (("--evaluator", "self-report", "--threshold", "2"), "threshold: Expected `float` <= 1"),
-        (("--evaluator", "self-report", "--false-negative-cost", "3"), "give the judge a calibration"),
-        (("--evaluator", "oracle", "--baseline", "out"), "the other run is this one"),
+        (("--policy", "counter.py:Mute", "--judge", "oracle"), "the policy Mute takes no lessons"),
+        (("--judge", "oracle", "--second", "vlm"), "nobody needs a second opinion"),
+        (("--judge", "self-report", "--threshold", "2"), "threshold: Expected `float` <= 1"),
+        (("--judge", "self-report", "--false-negative-cost", "3"), "give the judge a calibration"),
+        (("--judge", "oracle", "--baseline", "out"), "the other run is this one"),
     ],
 )
 def test_bad_usage_is_one_clear_error(prill: Prill, tmp_path: Path, words: tuple[Any, ...], problem: str) -> None:
@@ -205,7 +205,7 @@ def test_bad_usage_is_one_clear_error(prill: Prill, tmp_path: Path, words: tuple
 def test_phone_is_tried_again_with_a_lesson(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
     (tmp_path / "tapper.py").write_text(TAPPER)
     words = ("android", "--goal", "Turn on Bluetooth", "--adb-port", fake_adb.port, "--policy", "tapper.py:Tapper")
-    done = prill("reflexion", *words, "--evaluator", "tapper.py:Watcher", "-o", "out")
+    done = prill("reflexion", *words, "--judge", "tapper.py:Watcher", "-o", "out")
     assert done.returncode == 0, done.stderr
     assert fake_adb.phone().screen.toggles["Bluetooth"]
     (task,) = read_results("out").tasks
@@ -216,7 +216,7 @@ def test_phone_is_tried_again_with_a_lesson(prill: Prill, tmp_path: Path, fake_a
     with LabelLog("out/labels.jsonl", "ann") as log:  # as prill annotate does
         for attempt, success in zip(task.attempts, (False, True), strict=True):
             log.put(LabelRecord(id=attempt.id, success=success, source="human", annotator="ann"))
-    again = prill("reflexion", *words, "--evaluator", "tapper.py:Watcher", "-o", "out")
+    again = prill("reflexion", *words, "--judge", "tapper.py:Watcher", "-o", "out")
     assert again.returncode == 0 and "truth unknown: 1" not in again.stdout, again.stderr
     assert [attempt.truth for attempt in read_results("out").tasks[0].attempts] == [False, True]
 

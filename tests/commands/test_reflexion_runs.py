@@ -138,9 +138,9 @@ def place(request: pytest.FixtureRequest, chromium: None, tmp_path_factory: pyte
 
 def judge_options(rates: Rates | None) -> list[str]:
     if rates is None:
-        return ["--evaluator", "oracle"]
+        return ["--judge", "oracle"]
     options = [f"{name}={getattr(rates, name)}" for name in ("false_positives", "false_negatives", "unscored")]
-    return ["--evaluator", "noisy", *(word for option in (*options, "wrong_margin=0.1") for word in ("--judge", option))]
+    return ["--judge", "noisy", *(word for option in (*options, "wrong_margin=0.1") for word in ("--judge", option))]
 
 
 @pytest.mark.slow
@@ -256,7 +256,7 @@ def test_run_is_within_simulated_band(place: Place, name: str) -> None:
 def test_killed_chromium_runs_end_alike(prill: Prill, tmp_path: Path) -> None:
     """Killed while it plays, judges, plays again and reflects, the same run each time; then let through."""
     words = ["reflexion", "miniwob", "--tasks", "click-test-2,click-link,click-button", "--attempts", str(ATTEMPTS)]
-    words += ["--policy", f"{ACTORS}:Actor", "--evaluator", f"{ACTORS}:Umpire", "-o"]
+    words += ["--policy", f"{ACTORS}:Actor", "--judge", f"{ACTORS}:Umpire", "-o"]
     for dies_at in ("play 2", "judge 3", "reflect 3", "play 2"):
         killed = subprocess.run(
             [sys.executable, "-m", "prill", *words, "out"],

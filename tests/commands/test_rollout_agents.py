@@ -118,7 +118,7 @@ def test_react_on_the_shop_can_be_judged(prill: Prill, tmp_path: Path) -> None:
     ]
     assert "click [" in endpoint.turns[1] and "where [" in endpoint.turns[1]
     assert "127.0.0.1" not in "".join(endpoint.turns), "agents know the sites by their public names"
-    judged = prill("score", "out/trajectories.jsonl", "--evaluator", "self-report", "-o", "verdicts.jsonl")
+    judged = prill("score", "out/trajectories.jsonl", "--judge", "self-report", "-o", "verdicts.jsonl")
     assert judged.returncode == 0, judged.stderr
     (verdict,) = (item for item in read_verdicts(tmp_path / "verdicts.jsonl") if isinstance(item, Verdict))
     assert verdict.success is True

@@ -25,7 +25,7 @@ def server() -> object:
 
 
 def words(server: MockServer, *more: object, evaluator: str = "modular") -> tuple[object, ...]:
-    return ("-o", "v.jsonl", "--evaluator", evaluator, "--model", "mock", "--base-url", server.base_url, *more)
+    return ("-o", "v.jsonl", "--judge", evaluator, "--model", "mock", "--base-url", server.base_url, *more)
 
 
 def one_error(result: subprocess.CompletedProcess[str], *parts: str) -> None:
@@ -63,7 +63,7 @@ def test_score_some_unscored_exits_3(prill: Prill, server: MockServer, tmp_path:
 
 def test_plan_makes_no_call_and_no_file(prill: Prill, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 10)
-    plan = ("--evaluator", "modular", "--model", "gpt-4o-mini", "--dry-run", "-o", "v.jsonl")
+    plan = ("--judge", "modular", "--model", "gpt-4o-mini", "--dry-run", "-o", "v.jsonl")
     result = prill("score", "t.jsonl", *plan, "--json")
     found = json.loads(result.stdout)
     assert (result.returncode, found["calls"], found["trajectories"]) == (0, 10, 10)
@@ -110,7 +110,7 @@ def test_endpoint_gone_exits_4_resumable(prill: Prill, tmp_path: Path) -> None:
 
     is_dead = True
     with Endpoint(answer) as endpoint:
-        command = ("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", "--captioner", "given", *endpoint.words)
+        command = ("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--captioner", "given", *endpoint.words)
         gone = prill(*command, "--patience", "0.05", "--concurrency", "2")
         asked, kept = len(endpoint.turns), len(list(read_verdicts(tmp_path / "v.jsonl")))
         is_dead = False
@@ -175,7 +175,7 @@ def test_damaged_archive_judged_in_part(prill: Prill, tmp_path: Path) -> None:
 
     packed = gzip.compress(write_trajectories(tmp_path / "a.jsonl", 2000).read_bytes())
     (tmp_path / "t.jsonl.gz").write_bytes(packed[: len(packed) // 2])
-    result = prill("score", "t.jsonl.gz", "-o", "v.jsonl", "--evaluator", "always-fail")
+    result = prill("score", "t.jsonl.gz", "-o", "v.jsonl", "--judge", "always-fail")
     assert result.returncode == 3, result.stderr
     assert "cannot be read further" in result.stderr
     found = [verdict.unscored for verdict in read_verdicts(tmp_path / "v.jsonl")]
@@ -190,7 +190,7 @@ def test_hints_of_score_only_where_useful(prill: Prill, tmp_path: Path) -> None:
     assert "truncated 2" in result.stderr
     assert "truncated: --max-tokens N gives replies more room" in result.stderr
     assert "--retry-unscored" in result.stderr
-    result = prill("score", "t.jsonl", "-o", "w.jsonl", "--evaluator", "oracle", "--labels", _no_label(tmp_path))
+    result = prill("score", "t.jsonl", "-o", "w.jsonl", "--judge", "oracle", "--labels", _no_label(tmp_path))
     assert "no_evidence 2" in result.stderr
     assert "--retry-unscored" not in result.stderr
 
@@ -218,18 +218,18 @@ class TestBadInput:
         one_error(result, "unknown judge 'vml' (did you mean 'vlm'?)", "vlm, modular")
 
     def test_count_that_is_none_is_refused(self, prill: Prill, tmp_path: Path) -> None:
-        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "always-fail", "--limit", "all")
-        assert (result.returncode, "give a whole number of at least 1" in result.stderr) == (2, True)
+        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "always-fail", "--limit", "all")
+        assert (result.returncode, "--limit: Expected `int`" in result.stderr) == (2, True)
 
     def test_unreachable_server_is_one_error(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 5)
         endpoint = ("--model", "m", "--base-url", "http://127.0.0.1:9/v1")
-        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", *endpoint)
+        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", *endpoint)
         one_error(result, "cannot reach http://127.0.0.1:9/v1")
 
     def test_hosted_service_needs_a_key(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
-        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", "--model", "gpt-4o")
+        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--model", "gpt-4o")
         one_error(result, "$OPENAI_API_KEY is not set")
 
     def test_wrong_key_ends_the_run_unshown(self, prill: Prill, tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ class TestBadInput:
 
     def test_embedded_model_refuses_images(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
-        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "vlm", "--model", "embedded")
+        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "vlm", "--model", "embedded")
         one_error(result, "takes no images")
 
     def test_output_of_another_evaluator(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ class TestBadInput:
 
     def test_missing_model_names_its_flag(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
-        one_error(prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular"), "model is missing", "--model")
+        one_error(prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular"), "model is missing", "--model")
 
     @pytest.mark.parametrize(
         ("name", "reason"),

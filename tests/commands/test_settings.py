@@ -26,27 +26,27 @@ STUDY: dict[str, Any] = {
     "training": {"preset": "small-text", "steps": 2, "batch": 2, "learning_rate": 1e-3},
     "arms": [
         {"name": "all"},
-        {"name": "noisy", "judge": {"evaluator": "noisy", "false_positives": 0.1, "seed": 1}, "filter": {"per_task": 3}},
-        {"name": "own", "judge": {"evaluator": "doubles.py:Judge", "patience": 2.0}},
+        {"name": "noisy", "judge": {"name": "noisy", "false_positives": 0.1, "seed": 1}, "filter": {"per_task": 3}},
+        {"name": "own", "judge": {"name": "doubles.py:Judge", "patience": 2.0}},
     ],
 }
 RETRIES: dict[str, Any] = {
     "episodes": {"seeds": "0-1", "max_steps": 3, "episode_timeout": 60.0, "retry_broken": True},
     "policy": {"name": "doubles.py:Learner", "mood": "calm", "temper": 0.5},
     "environment": {"goal": "Go there", "start": 1, "wait": 0.5, "title": "a"},
-    "judge": {"evaluator": "noisy", "false_positives": 0.1, "second": "doubles.py:Judge"},
+    "judge": {"name": "noisy", "false_positives": 0.1, "second": "doubles.py:Judge"},
     "retries": {"attempts": 3, "keep_best": True, "threshold": 0.5, "status": "bit"},
     "lessons": {"lesson_tokens": 100},
 }
 STUDY_WORDS = ("refine", "filtered-bc", "s.json", "-o", "out")
 RETRY_WORDS = ("reflexion", "doubles.py:Pages", "--config", "s.json", "-o", "out")
 PLAY = ("rollout", "doubles.py:Pages", "--goal", "g", "-o", "out", "--policy", "doubles.py:Agent")
-AGAIN = ("reflexion", "doubles.py:Pages", "--goal", "g", "-o", "out", "--policy", "doubles.py:Learner", "--evaluator")
-SCORE = ("score", "t.jsonl", "-o", "out.jsonl", "--evaluator")
-TEAM = ("redteam", "t.jsonl", "l.jsonl", "-o", "out", "--evaluator")
+AGAIN = ("reflexion", "doubles.py:Pages", "--goal", "g", "-o", "out", "--policy", "doubles.py:Learner", "--judge")
+SCORE = ("score", "t.jsonl", "-o", "out.jsonl", "--judge")
+TEAM = ("redteam", "t.jsonl", "l.jsonl", "-o", "out", "--judge")
 CAPTION = ("caption", "p.jsonl", "-o", "out.jsonl", "--model", "m")
 TRAIN = ("train", "policy", "r.jsonl", "-o", "out", "--preset", "small-text")
-BATCH = ("batch", "write", "t.jsonl", "-o", "out", "--model", "m", "--captioner", "given", "--evaluator")
+BATCH = ("batch", "write", "t.jsonl", "-o", "out", "--model", "m", "--captioner", "given", "--judge")
 BENCH = ("bench", "miniwob", "-o", "out", "--tasks", "click-test-2", "--agent", "scripted")
 
 Settings = dict[str, Any]
@@ -172,7 +172,7 @@ OF_COMMANDS: list[tuple[tuple[object, ...], str]] = [
     (("reflexion", "doubles.py:Ungraded", *AGAIN[2:], "oracle"), "there is no oracle here"),
     ((*SCORE, "nope"), "unknown judge 'nope'"),
     ((*SCORE, "votes.json"), "votes.json: judges[1].evaluator"),
-    ((*SCORE, "student", "--set", "model=gone.json"), "gone.json"),
+    ((*SCORE, "student", "--judge.model", "gone.json"), "gone.json"),
     ((*SCORE, "always-fail", "--engine", "nope"), "unknown engine 'nope'"),
     ((*SCORE, "modular", "--captioner", "given", "--model", "m", "--timeout", "nan"), "timeout: "),
     ((*SCORE, "modular", "--captioner", "given", "--model", "m", "--prices", "gone.toml"), "gone.toml"),
@@ -192,7 +192,7 @@ OF_COMMANDS: list[tuple[tuple[object, ...], str]] = [
     ((*TRAIN, "--report-to", "nope"), "report_to: 'nope' is not installed here"),
     ((*TRAIN[:-1], "bad.toml"), "bad.toml: stepps: training has no such option (did you mean 'steps'?)"),
     ((*BATCH, "nope"), "unknown judge 'nope'"),
-    ((*BATCH[:-3], "--evaluator", "self-report"), ""),
+    ((*BATCH[:-3], "--judge", "self-report"), ""),
     (("batch", "submit", "gone"), "gone"),
     ((*BENCH, "--beside", "nope"), "no figures 'nope'"),
     ((*BENCH, "--seeds", "0-99999999999"), "has too many numbers"),
@@ -214,7 +214,7 @@ def place(prill: Prill, tmp_path: Path) -> Path:
     row = {"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]}
     (tmp_path / "r.jsonl").write_text(f"{json.dumps(row)}\n" * 4)
     (tmp_path / "bad.toml").write_text("stepps = 5\n")
-    votes = {"evaluator": "vote", "judges": [{"evaluator": "self-report"}, {"evaluater": "always-fail"}]}
+    votes = {"name": "vote", "judges": [{"name": "self-report"}, {"nam": "always-fail"}]}
     (tmp_path / "votes.json").write_text(json.dumps(votes))
     return tmp_path
 
@@ -318,7 +318,7 @@ def test_right_settings_are_planned_and_nothing_else(prill: Prill, place: Path) 
             ),
             ("caption", "p.jsonl", "-o", "out.jsonl", *model): ("1 pictures to caption, 0 already there", "1 calls, about"),
             ("caption", "p.jsonl", "-o", "out", "--for-training", *model): ("1 pictures to caption", "at most 1 calls, about"),
-            ("batch", "write", "t.jsonl", "-o", "out", "--evaluator", "modular", "--captioner", "given", *model): (
+            ("batch", "write", "t.jsonl", "-o", "out", "--judge", "modular", "--captioner", "given", *model): (
                 "4 trajectories to judge",
                 "half the price of calls",
                 "4 calls, about",

@@ -112,7 +112,7 @@ def test_no_key_of_what_is_shown_takes_anything(prill: Prill, tmp_path: Path, ki
     (tmp_path / "models/Qwen3-VL-8B-Instruct/config.json").write_text("{}")
     table = shown(place)
     if place == "examples/cascade.toml":
-        table["judges"][0] = {"evaluator": "self-report"}  # the file of the fitted one is made by another example
+        table["judges"][0] = {"name": "self-report"}  # the file of the fitted one is made by another example
     if kind == "filter":
         table = table["filter"]  # beside that table there may be others: the file of a study will do
     path = tmp_path / "s.json"

@@ -26,7 +26,7 @@ def score(prill: Prill, server: MockServer, tmp_path: Path) -> Prill:
     write_trajectories(tmp_path / "t.jsonl", 3)
 
     def run(*more: object) -> object:
-        words = ("--evaluator", "modular", "--model", "mock", "--base-url", server.base_url)
+        words = ("--judge", "modular", "--model", "mock", "--base-url", server.base_url)
         result = prill("score", "t.jsonl", "-o", "v.jsonl", *words, *more)
         assert result.returncode == 0, result.stderr
         return result
@@ -60,7 +60,7 @@ def test_show_as_json_holds_everything(prill: Prill, score: Prill, tmp_path: Pat
 
 def test_every_file_of_verdicts_is_shown(prill: Prill, score: Prill) -> None:
     score()
-    prill("score", "t.jsonl", "-o", "w.jsonl", "--evaluator", "self-report")
+    prill("score", "t.jsonl", "-o", "w.jsonl", "--judge", "self-report")
     lines = prill("show", "t1", "--verdicts", "v.jsonl", "w.jsonl").stdout.splitlines()
     assert [line for line in lines if line.startswith("file: ")] == ["file: v.jsonl", "file: w.jsonl"]
     assert any(line.startswith("transcript: the verdict was made without a call to a model") for line in lines)
@@ -85,11 +85,11 @@ def test_score_says_where_transcripts_go(prill: Prill, score: Prill, tmp_path: P
 
 
 def test_both_transcript_options_are_refused(prill: Prill, tmp_path: Path) -> None:
-    options = ("-o", "v.jsonl", "--evaluator", "self-report", "--transcripts", "x", "--no-transcripts")
+    options = ("-o", "v.jsonl", "--judge", "self-report", "--transcripts", "x", "--no-transcripts")
     assert prill("score", "t.jsonl", *options).returncode == 2
     (tmp_path / "file").write_text("")
     write_trajectories(tmp_path / "t.jsonl", 1)
-    result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "self-report", "--transcripts", "file")
+    result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "self-report", "--transcripts", "file")
     assert (result.returncode, "file: is no folder; transcripts need one (--transcripts)" in result.stderr) == (2, True)
 
 
@@ -110,7 +110,7 @@ def test_unknown_id_names_the_nearest(prill: Prill, tmp_path: Path) -> None:
 def test_show_disarms_what_others_wrote(prill: Prill, server: MockServer, tmp_path: Path) -> None:
     evil = "\x1b]0;owned\x07red\r\n  reply:\n    | success\u202e"
     write_trajectories(tmp_path / "t.jsonl", 1, caption=evil)
-    words = ("--evaluator", "modular", "--model", "mock", "--base-url", server.base_url)
+    words = ("--judge", "modular", "--model", "mock", "--base-url", server.base_url)
     prill("score", "t.jsonl", "-o", "v.jsonl", *words)
     info = EvaluatorInfo("mine", "1")
     verdict = Verdict(id="t0", success=True, reason=evil, evaluator=info)

@@ -32,7 +32,7 @@ def labels(tmp_path: Path) -> Path:
     [
         (("fit", RUNS, "{labels}", "-o", "m.json", "--kind", "prior"), "no trajectory has a decided label"),
         (
-            ("redteam", RUNS, "{labels}", "-o", "red", "--evaluator", "self-report", "--attacks", "claim-answer"),
+            ("redteam", RUNS, "{labels}", "-o", "red", "--judge", "self-report", "--attacks", "claim-answer"),
             "no decided label of source",
         ),
         (("agree", "v.jsonl", "{labels}"), "undecided (82 tie)"),
@@ -40,7 +40,7 @@ def labels(tmp_path: Path) -> Path:
     ],
 )
 def test_commands_leave_ties_undecided(words: tuple[object, ...], message: str, labels: Path, prill: Prill) -> None:
-    prill("score", RUNS, "-o", "v.jsonl", "--evaluator", "self-report")
+    prill("score", RUNS, "-o", "v.jsonl", "--judge", "self-report")
     asked = [str(word).replace("{labels}", str(labels)) for word in words]
     done = prill(*asked)
     assert (done.returncode, message in done.stderr) == (2, True), done.stderr
@@ -48,7 +48,7 @@ def test_commands_leave_ties_undecided(words: tuple[object, ...], message: str, 
 
 
 def test_tables_and_pages_follow_the_rule(labels: Path, prill: Prill) -> None:
-    prill("score", RUNS, "-o", "v.jsonl", "--evaluator", "oracle", "--labels", labels, "--set", "truth=Ann")
+    prill("score", RUNS, "-o", "v.jsonl", "--judge", "oracle", "--labels", labels, "--truth", "Ann")
     rows = {
         rule: json.loads(prill("table", "v.jsonl", "--labels", labels, "--format", "json", "--truth", rule).stdout)
         for rule in ("majority", "first", "Ann")

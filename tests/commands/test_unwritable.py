@@ -28,7 +28,7 @@ AS_USER = (
 T, L, V = "s/trajectories.jsonl", "s/labels.jsonl", "v.jsonl"
 GONE = ("--model", "m", "--base-url", "http://127.0.0.1:9/v1")  # nobody listens: whoever asks it says so
 PLAYED = ("--policy", "react", "--tasks", "click-link", "--seeds", "0", *GONE)
-JUDGED = ("--evaluator", "vlm", *GONE)
+JUDGED = ("--judge", "vlm", *GONE)
 # What each command would write in a folder that may not be written.
 COMMANDS: dict[str, tuple[str, ...]] = {
     "score": ("score", T, "-o", "locked/x.jsonl", *JUDGED),
@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "convert": ("convert", "atif", "s", "-o", "locked/c"),
     "rollout": ("rollout", "miniwob", "-o", "locked/r", *PLAYED),
     "rollout, a folder that is there": ("rollout", "miniwob", "-o", "locked/empty", *PLAYED),
-    "reflexion": ("reflexion", "miniwob", "-o", "locked/r", *PLAYED, "--evaluator", "vlm", "--judge-model", "m"),
+    "reflexion": ("reflexion", "miniwob", "-o", "locked/r", *PLAYED, "--judge", "vlm", "--judge-model", "m"),
     "refine": ("refine", "filtered-bc", str(ROOT / "examples/filtered_bc/short.toml"), "-o", "locked/bc"),
     "bench": ("bench", "miniwob", "-o", "locked/bench", *PLAYED),
     "caption": ("caption", T, "-o", "locked/c.jsonl", *GONE),
@@ -65,7 +65,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "conversations": ("conversations", T, "-o", "locked/m.json", *GONE),
     "rank": ("rank", T, "-o", "locked/m.json", "--ranker", "bm25"),
     "watch": ("watch", V, "-o", "locked/w.html"),
-    "serve": ("serve", "--evaluator", "always-fail", "--observations", "locked/w.jsonl"),
+    "serve": ("serve", "--judge", "always-fail", "--observations", "locked/w.jsonl"),
     # The user's own files, which would be replaced by others: only the folder says that this cannot be. What is to be read is
     # broken: who reads it first says that instead.
     "fit, a file of one's own": ("fit", T, "broken.jsonl", "-o", "locked/j-own"),
@@ -104,7 +104,7 @@ def _run(folder: Path) -> Came:
     os.chdir(folder)
     try:
         for words in (
-            ("score", T, "-o", V, "--evaluator", "self-report"),
+            ("score", T, "-o", V, "--judge", "self-report"),
             ("fit", T, L, "-o", "locked/j-own"),
             ("calibrate", V, L, "-o", "locked/c-own"),
             ("batch", "write", T, "-o", "locked/batch", *JUDGED, "--limit", "2"),

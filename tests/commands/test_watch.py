@@ -125,7 +125,7 @@ def test_names_in_logs_are_text_on_pages(prill: Prill, tmp_path: Path) -> None:
 
 
 def test_serve_takes_the_watch_by_name(prill: Prill, tmp_path: Path) -> None:
-    done = prill("serve", "--evaluator", "always-fail", "--canaries", tmp_path / "c.jsonl")
+    done = prill("serve", "--judge", "always-fail", "--canaries", tmp_path / "c.jsonl")
     assert done.returncode == 2 and "give both" in done.stderr and "--canary-labels" in done.stderr
     service = tmp_path / "service.toml"
     service.write_text('[reward]\nevaluator = "always-fail"\n[reward.watch]\nwindow = 50\n')

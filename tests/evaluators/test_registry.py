@@ -22,25 +22,25 @@ from prill.testing import MockServer, ScriptedModel
 
 RUN = Trajectory(id="a", task=Task(goal="Buy tea. truth=success", platform="web"), final=Observation(text="ordered"))
 DESCRIPTION: dict[str, Any] = {
-    "evaluator": "vote",
+    "name": "vote",
     "rule": "any",
     "judges": [
-        {"evaluator": "modular", "model": "m", "captioner": "text", "frames": 2},
-        {"evaluator": "self-report"},
+        {"name": "modular", "model": "m", "captioner": "text", "frames": 2},
+        {"name": "self-report"},
     ],
 }
 TOML = """
-evaluator = "vote"
+name = "vote"
 rule = "any"
 
 [[judges]]
-evaluator = "modular"
+name = "modular"
 model = "m"
 captioner = "text"
 frames = 2
 
 [[judges]]
-evaluator = "self-report"
+name = "self-report"
 """
 OWN = '''
 from typing import Annotated
@@ -113,7 +113,7 @@ def test_one_description_everywhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in JUDGES.entries if name not in ("student", "prior", "oracle", "noisy")])
 def test_every_name_makes_a_judge(name: str) -> None:
-    parts = [{"evaluator": "self-report"}, {"evaluator": "always-fail"}]
+    parts = [{"name": "self-report"}, {"name": "always-fail"}]
     options: dict[str, dict[str, Any]] = {
         "vlm": {"model": "m"},
         "modular": {"model": "m", "captioner": "text"},
@@ -146,7 +146,7 @@ def test_model_options_beside_the_judge() -> None:
 
 
 def test_parts_inherit_the_model() -> None:
-    parts = [{"evaluator": "modular", "captioner": "text"}, {"evaluator": "vlm", "model": "other"}]
+    parts = [{"name": "modular", "captioner": "text"}, {"name": "vlm", "model": "other"}]
     judge = prill.judge("vote", model="m", judges=parts)
     assert [part.info.model for part in every_judge(judge)] == ["m + other", "m", "other"]
 
@@ -181,7 +181,7 @@ def test_a_wrong_option_is_one_error(name: str, options: dict[str, Any], message
 
 def test_option_errors_name_the_option() -> None:
     with pytest.raises(OptionError) as raised:
-        prill.judge("vote", judges=[{"evaluator": "vlm", "model": "m", "frames": 0}])
+        prill.judge("vote", judges=[{"name": "vlm", "model": "m", "frames": 0}])
     assert raised.value.option == "frames"
     assert str(raised.value).startswith("judges[0].frames:")
 
@@ -190,7 +190,7 @@ def test_a_judge_of_ones_own(own: str) -> None:
     judge = prill.judge(f"{own}:Short", most=2, evidence_only=True)
     assert prill.score([RUN], judge)[0].success is True
     assert judge.info.params == {"most": 2, "evidence_only": True}
-    assert prill.judge({"evaluator": "vote", "judges": [{"evaluator": f"{own}:Short", "most": 1}]}).info.name == "vote"
+    assert prill.judge({"name": "vote", "judges": [{"name": f"{own}:Short", "most": 1}]}).info.name == "vote"
     assert prill.judge(f"{own}:READY").info.params == {"most": 3}
     with pytest.raises(UsageError, match="most: Expected `int` >= 1"):
         prill.judge(f"{own}:Short", most=0)
@@ -285,13 +285,13 @@ def test_a_prompt_for_nobody_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "description",
     [
-        {"evaluator": "vlm", "mark_points": True, "read_points": "tree"},
-        {"evaluator": "modular", "captioner": "text", "cache": "{tmp}", "evidence_only": True},
-        {"evaluator": "webjudge", "goal_cache": "{tmp}"},
-        {"evaluator": "rubric", "captioner": "text"},
-        {"evaluator": "steps", "captioner": "text"},
-        {"evaluator": "vote", "samples": 2, "judges": [{"evaluator": "modular", "captioner": "text"}]},
-        {"evaluator": "cascade", "judges": [{"evaluator": "self-report"}, {"evaluator": "vlm"}]},
+        {"name": "vlm", "mark_points": True, "read_points": "tree"},
+        {"name": "modular", "captioner": "text", "cache": "{tmp}", "evidence_only": True},
+        {"name": "webjudge", "goal_cache": "{tmp}"},
+        {"name": "rubric", "captioner": "text"},
+        {"name": "steps", "captioner": "text"},
+        {"name": "vote", "samples": 2, "judges": [{"name": "modular", "captioner": "text"}]},
+        {"name": "cascade", "judges": [{"name": "self-report"}, {"name": "vlm"}]},
     ],
 )
 def test_judges_pickle(description: dict[str, Any], tmp_path: Path) -> None:
@@ -323,8 +323,6 @@ def test_own_file_by_a_path_with_dots(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_half_a_character_is_an_option_error(tmp_path: Path) -> None:
-    (tmp_path / "j.json").write_text(
-        r'{"evaluator": "ensemble", "judges": [{"evaluator": "always-fail"}], "weights": "\ud800"}'
-    )
+    (tmp_path / "j.json").write_text(r'{"name": "ensemble", "judges": [{"name": "always-fail"}], "weights": "\ud800"}')
     with pytest.raises(OptionError, match="weights"):
         prill.judge(tmp_path / "j.json")

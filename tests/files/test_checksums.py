@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from prill.annotate.label_log import LabelLog
 from prill.cli import main
 from prill.errors import UsageError
 from prill.files import checksums
@@ -18,6 +17,7 @@ from prill.files.outputs import write_output
 from prill.run_folder import RunFolder
 from prill.store import read_labels, read_trajectories, write_labels
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+from prill.ui.annotate.label_log import LabelLog
 
 
 class Killed(BaseException):

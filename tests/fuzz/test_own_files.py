@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prill.annotate.label_log import LabelLog
 from prill.commands.rollout.cases import _task_file, read_plan
 from prill.emulators.webarena.tasks import read_configs
 from prill.evaluators.baselines import Constant
@@ -29,13 +28,14 @@ from prill.evaluators.rubric import read_rubrics
 from prill.labels.truth import gold_labels
 from prill.models.ledger import price_of
 from prill.models.prompts import prompt_set
-from prill.report.page import Judge, write_report
 from prill.schemas import check_file
 from prill.scoring import score_files
 from prill.store import Intake, encode, read_labels, read_lines, read_trajectories, read_verdicts
 from prill.tables import table
 from prill.transcripts import Call, Transcript, TranscriptLog, Turn, read_transcripts
 from prill.types import EvaluatorInfo, Findings, LabelRecord, StepLabel, Trajectory, Verdict
+from prill.ui.annotate.label_log import LabelLog
+from prill.ui.report.page import Judge, write_report
 from prill.verdict_log import VerdictLog
 
 from .edits import as_json, attempt, bounded, edited_bytes, edited_json, edited_value, edits, fuzzed
@@ -243,22 +243,22 @@ def test_transcripts_are_read_or_passed_over(tmp_path: Path, change: bytes, pack
 
 
 JUDGES: dict[str, Any] = {
-    "vote": {"evaluator": "vote", "rule": "any", "judges": [{"evaluator": "self-report"}, "always-fail"]},
-    "ensemble": {"evaluator": "ensemble", "weights": [1, 2.5], "threshold": 0.4, "judges": ["self-report", "always-success"]},
+    "vote": {"name": "vote", "rule": "any", "judges": [{"name": "self-report"}, "always-fail"]},
+    "ensemble": {"name": "ensemble", "weights": [1, 2.5], "threshold": 0.4, "judges": ["self-report", "always-success"]},
     "cascade": {
-        "evaluator": "cascade",
+        "name": "cascade",
         "band": [0.2, 1.0],
-        "judges": ["self-report", {"evaluator": "modular", "captioner": "text"}],
+        "judges": ["self-report", {"name": "modular", "captioner": "text"}],
         "model": "m",
         "temperature": 0.5,
     },
     "rubric": {
-        "evaluator": "rubric",
+        "name": "rubric",
         "model": {"name": "m", "temperature": 0.5},
         "captioner": {"name": "text", "lines": 3},
         "top_k": 3,
     },
-    "vlm": {"evaluator": "vlm", "model": "m", "frames": 3, "retries": 2, "concurrency": 4, "max_tokens": 100, "seed": 1},
+    "vlm": {"name": "vlm", "model": "m", "frames": 3, "retries": 2, "concurrency": 4, "max_tokens": 100, "seed": 1},
 }
 
 
@@ -270,14 +270,14 @@ def test_judge_files_are_made_or_refused(tmp_path: Path, name: str, change: byte
 
 
 CASCADE = b"""# a judge
-evaluator = "cascade"
+name = "cascade"
 band = [0.2, 1.0]
 
 [[judges]]
-evaluator = "self-report"
+name = "self-report"
 
 [[judges]]
-evaluator = "modular"
+name = "modular"
 captioner = { name = "text" }
 model = "m"
 """

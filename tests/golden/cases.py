@@ -13,46 +13,46 @@ CALIBRATION = Path(__file__).with_name("calibration.json")
 LABELS = SAMPLES / "labels.jsonl"
 RUBRICS = Path(__file__).with_name("rubrics.toml")
 
-_PRIOR = {"evaluator": "prior", "model": str(STUDENT)}
-_TEXT = {"evaluator": "modular", "captioner": "text", "model": "m"}
+_PRIOR = {"name": "prior", "model": str(STUDENT)}
+_TEXT = {"name": "modular", "captioner": "text", "model": "m"}
 
 # Every judge and every wrapper, as it is described in a judge file.
 JUDGES: dict[str, dict[str, Any]] = {
-    "vlm": {"evaluator": "vlm", "model": "m"},
-    "vlm, paper": {"evaluator": "vlm", "model": "m", "preset": "paper"},
-    "vlm, options": {"evaluator": "vlm", "model": "m", "frames": 3, "answer": False, "thoughts": True, "max_tokens": 99},
-    "modular": {"evaluator": "modular", "model": "m", "captioner": "given"},
+    "vlm": {"name": "vlm", "model": "m"},
+    "vlm, paper": {"name": "vlm", "model": "m", "preset": "paper"},
+    "vlm, options": {"name": "vlm", "model": "m", "frames": 3, "answer": False, "thoughts": True, "max_tokens": 99},
+    "modular": {"name": "modular", "model": "m", "captioner": "given"},
     "modular, options": {**_TEXT, "frames": 2, "answer": False, "thoughts": True, "max_tokens": 99},
     "modular, paper": {**_TEXT, "preset": "paper"},
-    "modular, ocr": {"evaluator": "modular", "model": "m", "captioner": "ocr"},
-    "steps": {"evaluator": "steps", "model": "m", "captioner": "text"},
+    "modular, ocr": {"name": "modular", "model": "m", "captioner": "ocr"},
+    "steps": {"name": "steps", "model": "m", "captioner": "text"},
     "steps, options": {
-        "evaluator": "steps",
+        "name": "steps",
         "model": "m",
         "captioner": "text",
         "preset": "paper",
         "towards": 0.3,
         "away": -1.0,
     },
-    "webjudge": {"evaluator": "webjudge", "model": "m"},
-    "webjudge, text": {"evaluator": "webjudge", "model": "m", "captioner": "text", "top_k": 2, "max_tokens": 77},
-    "rubric": {"evaluator": "rubric", "model": "m"},
-    "rubric, options": {"evaluator": "rubric", "model": "m", "captioner": "text", "answer": False, "top_k": 1},
-    "rubric, rubrics": {"evaluator": "rubric", "model": "m", "captioner": "text", "rubrics": str(RUBRICS)},
-    "vote": {"evaluator": "vote", "samples": 3, "temperature": 0.7, "rule": "any", "judges": [_TEXT]},
-    "vote of two": {"evaluator": "vote", "judges": [_TEXT, {"evaluator": "self-report"}]},
-    "cascade": {"evaluator": "cascade", "band": [0.2, 0.7], "first_may_accept": True, "judges": [_PRIOR, _TEXT]},
-    "ensemble": {"evaluator": "ensemble", "threshold": 0.4, "weights": [1.0, 3.0], "judges": [_PRIOR, _TEXT]},
+    "webjudge": {"name": "webjudge", "model": "m"},
+    "webjudge, text": {"name": "webjudge", "model": "m", "captioner": "text", "top_k": 2, "max_tokens": 77},
+    "rubric": {"name": "rubric", "model": "m"},
+    "rubric, options": {"name": "rubric", "model": "m", "captioner": "text", "answer": False, "top_k": 1},
+    "rubric, rubrics": {"name": "rubric", "model": "m", "captioner": "text", "rubrics": str(RUBRICS)},
+    "vote": {"name": "vote", "samples": 3, "temperature": 0.7, "rule": "any", "judges": [_TEXT]},
+    "vote of two": {"name": "vote", "judges": [_TEXT, {"name": "self-report"}]},
+    "cascade": {"name": "cascade", "band": [0.2, 0.7], "first_may_accept": True, "judges": [_PRIOR, _TEXT]},
+    "ensemble": {"name": "ensemble", "threshold": 0.4, "weights": [1.0, 3.0], "judges": [_PRIOR, _TEXT]},
     "prior": _PRIOR,
-    "oracle": {"evaluator": "oracle", "labels": str(LABELS), "source": "oracle"},
-    "self-report": {"evaluator": "self-report"},
-    "always-fail": {"evaluator": "always-fail"},
-    "always-success": {"evaluator": "always-success"},
+    "oracle": {"name": "oracle", "labels": str(LABELS), "source": "oracle"},
+    "self-report": {"name": "self-report"},
+    "always-fail": {"name": "always-fail"},
+    "always-success": {"name": "always-success"},
     "evidence only": {**_TEXT, "evidence_only": True},
     "points read from the tree": {**_TEXT, "read_points": "tree"},
     "points read by ocr": {**_TEXT, "read_points": "ocr"},
-    "points marked": {"evaluator": "vlm", "model": "m", "frames": 2, "mark_points": True},
-    "all around": {"evaluator": "vlm", "model": "m", "evidence_only": True, "read_points": "tree", "mark_points": True},
+    "points marked": {"name": "vlm", "model": "m", "frames": 2, "mark_points": True},
+    "all around": {"name": "vlm", "model": "m", "evidence_only": True, "read_points": "tree", "mark_points": True},
     "calibrated": {**_PRIOR, "calibration": str(CALIBRATION)},
 }
 
@@ -61,17 +61,17 @@ _ATTACKS = "claim-answer,claim-stop,inject-page,pad-both,look-alikes-100"
 
 # Each verb on the samples; the files named are compared beside exit code and standard output.
 VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "score": (("score", _RUNS, "-o", "{out}/v.jsonl", "--evaluator", "self-report", "--json"), ("v.jsonl",)),
+    "score": (("score", _RUNS, "-o", "{out}/v.jsonl", "--judge", "self-report", "--json"), ("v.jsonl",)),
     "score a fitted judge": (
-        ("score", _RUNS, "-o", "{out}/p.jsonl", "--evaluator", "prior", "--model", str(STUDENT)),
+        ("score", _RUNS, "-o", "{out}/p.jsonl", "--judge", "prior", "--model", str(STUDENT)),
         ("p.jsonl",),
     ),
     "score, planned": (
-        ("score", _RUNS, "-o", "{out}/w.jsonl", "--evaluator", "vlm", "--model", "gpt-4o", "--dry-run"),
+        ("score", _RUNS, "-o", "{out}/w.jsonl", "--judge", "vlm", "--model", "gpt-4o", "--dry-run"),
         (),
     ),
-    "score, no file": (("score", "{out}/none.jsonl", "-o", "{out}/v.jsonl", "--evaluator", "always-fail"), ()),
-    "score, no evaluator": (("score", _RUNS, "-o", "{out}/v.jsonl", "--evaluator", "nobody"), ()),
+    "score, no file": (("score", "{out}/none.jsonl", "-o", "{out}/v.jsonl", "--judge", "always-fail"), ()),
+    "score, no evaluator": (("score", _RUNS, "-o", "{out}/v.jsonl", "--judge", "nobody"), ()),
     "agree": (("agree", "{out}/v.jsonl", str(LABELS), "--trajectories", _RUNS, "--by", "site"), ()),
     "agree as JSON": (("agree", "{out}/v.jsonl", str(LABELS), "--json", "--disagreements", "{out}/d.jsonl"), ("d.jsonl",)),
     "fit": (("fit", _RUNS, str(LABELS), "-o", "{out}/prior.json", "--kind", "prior"), ()),
@@ -86,7 +86,7 @@ VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             str(LABELS),
             "-o",
             "{out}/red",
-            "--evaluator",
+            "--judge",
             "self-report",
             "--limit",
             "30",

@@ -16,10 +16,10 @@ from PIL import Image
 
 from prill.errors import InputError, UsageError
 from prill.models.images import ImageEncoder, encode_image, file_hash, image_size, open_checked
-from prill.report.pictures import Pictures
 from prill.scoring import verdict_key
 from prill.store import copy_image
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory
+from prill.ui.report.pictures import Pictures
 
 
 def saved(path: Path, format: str, size: tuple[int, int] = (64, 48), mode: str = "RGB") -> str:

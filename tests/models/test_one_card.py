@@ -71,7 +71,7 @@ async def test_server_in_use_is_not_ended(machine: Machine) -> None:
 def modular(captioner: Path, reasoner: Path, shares: tuple[object, object]) -> dict[str, Any]:
     options = [{} if share is None else {"serve_options": SHARE.format(share)} for share in shares]
     seeing = {"name": "vlm", "model": {"name": f"vllm:{captioner}", **options[0]}}
-    return {"evaluator": "modular", "model": f"vllm:{reasoner}", "captioner": seeing, **options[1]}
+    return {"name": "modular", "model": f"vllm:{reasoner}", "captioner": seeing, **options[1]}
 
 
 @pytest.mark.parametrize("shares", [(None, None), (0.45, None), (0.5, 0.5), (0.9, 0.2)])
@@ -132,7 +132,7 @@ temperature = 1.0
 
 [[arms]]
 name = "filtered"
-judge = {{ evaluator = "modular", captioner = "text", model = "vllm:{other}" }}
+judge = {{ name = "modular", captioner = "text", model = "vllm:{other}" }}
 """
 PLACE = """
 from prill.types import LabelRecord, Observation

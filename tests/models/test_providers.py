@@ -10,12 +10,12 @@ from aiohttp import web
 from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
-from prill.commands.cautions import hard_scores, left_out
 from prill.errors import EndpointError
 from prill.evaluators.outcome import CaptionJudge, OutcomeJudge, VLMJudge
 from prill.models.client import OpenAIModel
 from prill.models.dialect import THINKING
 from prill.protocols import Message
+from prill.runs.cautions import hard_scores, left_out
 from prill.scoring import Tally, score_files, score_stream
 from prill.store import encode, read_verdicts
 from prill.testing.endpoint.faults import Faults
@@ -30,7 +30,7 @@ RUNS = 100
 SOFT = {"openai gpt-4o", "azure", "vllm", "vllm, 5 log-probabilities", "vllm, no system role", "llama.cpp"}
 SOFT |= {"a proxy that cannot count", "vllm, reasoning parser", "vllm, thoughts in the content", "vllm, a window of 2,048"}
 SOFT |= {"vllm, 2 images", "llama.cpp, a window of 2,048", "a server that bounds nothing"}
-HARD = "scores are 0 or 1: the model gives no log-probabilities, or is never in doubt (vlm, modular: --probability stated)"
+HARD = "scores are 0 or 1: the model gives no log-probabilities, or is never in doubt (vlm, modular: probability = stated)"
 # What each server refuses of what it is first asked for, or does in place of an answer: what its row is there for.
 _THINKS = {"no_temperature", "no_max_tokens", "no_logprobs"}
 QUIRKS = {

@@ -119,8 +119,8 @@ def test_server_ends_with_the_run(machine: Machine, tmp_path: Path, number: sign
     task = {"id": "k", "goal": "truth=success", "platform": "web"}
     rows = [{"id": f"t{i}", "task": task, "steps": [], "final": final} for i in range(500)]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = ["t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", "--serve", str(machine.model), "--concurrency", "2"]
-    slow = ["--set", "serve_options=--fault latency=0.2"]
+    words = ["t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--model", f"vllm:{machine.model}", "--concurrency", "2"]
+    slow = ["--serve-options=--fault latency=0.2"]
     run = subprocess.Popen([sys.executable, "-m", "prill", "score", *words, *slow], cwd=tmp_path, stderr=subprocess.DEVNULL)
     while not (tmp_path / "v.jsonl").exists() or not (tmp_path / "v.jsonl").read_text().count("\n"):
         assert run.poll() is None

@@ -36,7 +36,7 @@ ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
 }
-OPTIONS = ("--set", "serve_options=--enforce-eager --max-num-seqs 4", "--set", "dtype=bfloat16", "--set", "images=2")
+OPTIONS = ("--serve-options=--enforce-eager --max-num-seqs 4", "--dtype", "bfloat16", "--model.images", "2")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,8 +73,8 @@ def judged(folder: Path, kind: str, judge: str) -> list[Verdict]:
             if token[0] in "sfi":
                 likely[index] = verdict * {"s": 1, "f": -1, "i": 0}[token[0]]
     tiny.save(model.bfloat16(), reader, folder / kind)
-    asked = ["t.jsonl", "-o", "v.jsonl", "--evaluator", judge, "--serve", kind]
-    command = [sys.executable, "-m", "prill", "score", *asked, "--set", f"serve_python={PYTHON}", *OPTIONS]
+    asked = ["t.jsonl", "-o", "v.jsonl", "--judge", judge, "--model", f"vllm:{kind}"]
+    command = [sys.executable, "-m", "prill", "score", *asked, "--serve-python", PYTHON, *OPTIONS]
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, **ENVIRONMENT}, stderr=subprocess.PIPE, text=True, check=False
     )

@@ -33,7 +33,7 @@ from prill.run_folder import RunFolder
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 EXAMPLE = Path(__file__).parents[2] / "examples/filtered_bc/miniwob.toml"
-FILTERED = {"name": "filtered", "judge": {"evaluator": "oracle"}}
+FILTERED = {"name": "filtered", "judge": {"name": "oracle"}}
 SELF_TRAINING = {"name": "self-training"}
 TABLE: dict[str, Any] = {
     "policy": {"name": "p", "model": "m"},
@@ -387,7 +387,7 @@ def test_further_arm_leaves_others_as_they_are(tmp_path: Path) -> None:
     world = Small()
     run(world, tmp_path / "s")
     before = list(world.done)
-    run(world, tmp_path / "s", arms=[SELF_TRAINING, {"name": "strict", "judge": {"evaluator": "always-fail"}}, FILTERED])
+    run(world, tmp_path / "s", arms=[SELF_TRAINING, {"name": "strict", "judge": {"name": "always-fail"}}, FILTERED])
     assert world.done == before, "nothing was let through, so nothing was trained or played"
     assert [arm["name"] for arm in json.loads((tmp_path / "s" / "study.json").read_bytes())["arms"]][1] == "strict"
 
@@ -397,7 +397,7 @@ def test_other_study_in_the_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds a study with other rounds"):
         run(Small(), tmp_path / "s", rounds=2)
     with pytest.raises(UsageError, match="holds a study with other arms"):
-        run(Small(), tmp_path / "s", arms=[{"name": "self-training", "judge": {"evaluator": "oracle"}}, FILTERED])
+        run(Small(), tmp_path / "s", arms=[{"name": "self-training", "judge": {"name": "oracle"}}, FILTERED])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("mine")
     with pytest.raises(UsageError, match="holds something that is no study"):
@@ -520,8 +520,8 @@ def test_an_editor_changes_no_study(tmp_path: Path) -> None:
     ("judge", "problem"),
     [
         ("nope", r"arms\[1\].judge: unknown judge 'nope'"),
-        ({"evaluator": "noisy", "false_positives": "a"}, r"arms\[1\].judge.false_positives: Expected `float`, got `str`"),
-        ({"evaluator": "noisy", "labels": "gone.jsonl"}, r"arms\[1\].judge: gone.jsonl"),
+        ({"name": "noisy", "false_positives": "a"}, r"arms\[1\].judge.false_positives: Expected `float`, got `str`"),
+        ({"name": "noisy", "labels": "gone.jsonl"}, r"arms\[1\].judge: gone.jsonl"),
     ],
 )
 def test_a_judge_that_cannot_be_plays_nothing(tmp_path: Path, judge: Any, problem: str) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from prill.annotate.label_log import LabelLog
 from prill.errors import UsageError
 from prill.files.kinds import TRAJECTORIES
 from prill.refine.filtered_bc import Table, check_parts, study_of
@@ -17,6 +16,7 @@ from prill.refine.results import results_of, results_text, write_results
 from prill.run_folder import LABELS, RunFolder
 from prill.store import read_trajectories
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+from prill.ui.annotate.label_log import LabelLog
 
 from .test_study import SELF_TRAINING, TABLE, Small, run
 

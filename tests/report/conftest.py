@@ -11,8 +11,8 @@ from typing import Any
 
 from PIL import Image
 
-from prill.report.entries import Judge
 from prill.types import EvaluatorInfo, LabelRecord, Step, Task, Trajectory, Verdict
+from prill.ui.report.entries import Judge
 
 FIRST, SECOND = EvaluatorInfo("first", "1", "m"), EvaluatorInfo("second", "1", "m")
 TRUTH = {"a": True, "b": False, "c": True, "d": False, "e": True, "f": None}

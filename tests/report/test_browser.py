@@ -12,8 +12,6 @@ import pytest
 import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium
-from prill.report.entries import Judge, Retry
-from prill.report.page import write_report
 from prill.store import BadLine
 from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn
 from prill.types import (
@@ -31,6 +29,8 @@ from prill.types import (
     Trajectory,
     Verdict,
 )
+from prill.ui.report.entries import Judge, Retry
+from prill.ui.report.page import write_report
 from tests.chromium import started_chromium
 from tests.closing import closed
 

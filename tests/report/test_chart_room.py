@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from prill.evaluators.fitted.calibration import reliability
 from prill.refine.simulation import SimulationSpec, judge_of_rates, simulate, simulation_chart
-from prill.report.lines import Level, Line, Point, line_chart, row_chart
-from prill.report.plots import reliability_svg
+from prill.ui.report.lines import Level, Line, Point, line_chart, row_chart
+from prill.ui.report.plots import reliability_svg
 from tests.chromium import started_chromium
 from tests.closing import closed
 

@@ -15,13 +15,6 @@ import pytest
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration, CalibrationMap, Quality
 from prill.evaluators.meta.agreement import agreement
-from prill.report.calls import MOST_CALL_TEXT, MOST_CALLS_TEXT
-from prill.report.entries import MOST_TEXT, Judge, Outcome, Row, read_judges
-from prill.report.headline import headline
-from prill.report.markup import Markup, el
-from prill.report.page import write_report
-from prill.report.plots import Rule, curve_plot, reliability_plot
-from prill.report.summary import judge_pairs
 from prill.store import BadLine, encode
 from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn
 from prill.types import (
@@ -37,6 +30,13 @@ from prill.types import (
     Trajectory,
     Usage,
 )
+from prill.ui.report.calls import MOST_CALL_TEXT, MOST_CALLS_TEXT
+from prill.ui.report.entries import MOST_TEXT, Judge, Outcome, Row, read_judges
+from prill.ui.report.headline import headline
+from prill.ui.report.markup import Markup, el
+from prill.ui.report.page import write_report
+from prill.ui.report.plots import Rule, curve_plot, reliability_plot
+from prill.ui.report.summary import judge_pairs
 
 from .conftest import FIRST, TRUTH, blocks, judges, labels, overview, picture, trajectory, verdict
 

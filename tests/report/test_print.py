@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium
-from prill.report.entries import Judge
-from prill.report.page import write_report
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Verdict
+from prill.ui.report.entries import Judge
+from prill.ui.report.page import write_report
 from tests.chromium import started_chromium
 from tests.closing import closed
 

@@ -40,7 +40,7 @@ from .test_process import post, refusal, serving, whole
 
 Record = Callable[..., dict[str, Any]]
 HERE = Path(__file__).parent
-HOSTILE = ("--evaluator", f"{HERE / 'hostile.py'}:Hostile")
+HOSTILE = ("--judge", f"{HERE / 'hostile.py'}:Hostile")
 FOREVER = float("inf")
 
 

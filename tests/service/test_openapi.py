@@ -20,7 +20,7 @@ def test_invented_requests_break_nothing(tmp_path: Path) -> None:
     if tool is None:
         pytest.skip("schemathesis is not installed: make .venv/schemathesis/.installed")
     thorough = os.environ.get("PRILL_LONG") == "1"
-    with serving("--evaluator", "always-success") as (process, url):
+    with serving("--judge", "always-success") as (process, url):
         command = [tool, "run", f"{url}/openapi.json", "--seed", "1", "--no-color", "--warnings", "off"]
         command += ["--phases", "examples,coverage,fuzzing" if thorough else "examples,fuzzing"]
         command += [

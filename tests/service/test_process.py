@@ -68,7 +68,7 @@ def insisting(url: str, body: object, tries: int, waits: Callable[[int], float])
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[str]:
-    with serving("--evaluator", f"{HERE / 'gate.py'}:Gate", "--token-env", "SERVICE_TOKEN", SERVICE_TOKEN=TOKEN) as (_, url):
+    with serving("--judge", f"{HERE / 'gate.py'}:Gate", "--token-env", "SERVICE_TOKEN", SERVICE_TOKEN=TOKEN) as (_, url):
         yield url
 
 
@@ -274,7 +274,7 @@ async def test_unread_answers_hold_nothing(case: str, monkeypatch: pytest.Monkey
 
 def test_term_answers_what_was_accepted() -> None:
     """Requests at the judge, in the queue and at the door are answered; what comes later gets 503; then the process ends."""
-    judge = ("--evaluator", f"{HERE / 'gate.py'}:Gate", "--set", "seconds=0.5", "--set", "concurrency=4", "--queue", "8")
+    judge = ("--judge", f"{HERE / 'gate.py'}:Gate", "--set", "seconds=0.5", "--set", "concurrency=4", "--queue", "8")
     with serving(*judge) as (process, url), ThreadPoolExecutor(16) as pool:
 
         def ask(number: int) -> Any:
@@ -356,12 +356,12 @@ def test_one_file_makes_the_same_service(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ((), "name a judge"),
-        (("--evaluator", "self-report", "--host", "0.0.0.0"), "(--token-env, --token-file)"),
-        (("--evaluator", "self-report", "--media-root", "nowhere"), "no such folder (--media-root)"),
-        (("--evaluator", "self-report", "--hold", "-1"), "hold: Expected"),
-        (("--evaluator", "modular", "--model", "m"), "--captioner is missing"),
+        (("--judge", "self-report", "--host", "0.0.0.0"), "(--token-env, --token-file)"),
+        (("--judge", "self-report", "--media-root", "nowhere"), "no such folder (--media-root)"),
+        (("--judge", "self-report", "--hold", "-1"), "hold: Expected"),
+        (("--judge", "modular", "--model", "m"), "--captioner is missing"),
         (("nowhere.toml",), "nowhere.toml: No such file"),
-        (("x.toml", "--evaluator", "vlm"), "x.toml says which judge"),
+        (("x.toml", "--judge", "vlm"), "x.toml says which judge"),
         (("x.toml", "--model", "m"), "x.toml says which judge"),
         (("x.toml", "--cache", "replies"), "x.toml says which judge"),
         (("x.toml", "--set", "votes=3"), "x.toml says which judge"),
@@ -379,5 +379,5 @@ def test_a_taken_port_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert main(["serve", "--evaluator", "self-report", "--port", port]) == 2
+        assert main(["serve", "--judge", "self-report", "--port", port]) == 2
     assert "port 0 takes any" in capsys.readouterr().err

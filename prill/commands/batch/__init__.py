@@ -17,9 +17,9 @@ from prill.batches import BatchFolder, collect, fetch, submit, write
 from prill.batches.folder import MANIFEST, Api, expect_free
 from prill.batches.jobs import BatchProblems
 from prill.batches.replay import PRICE_SHARE, expect_endpoint
+from prill.cli.showing import figures, say_counts
 from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
 from prill.commands.runs.plan import RunPlan, add_dry_run, plan_judging, show_plan
-from prill.commands.tallies import figures, say_counts
 from prill.errors import EndpointError, UsageError
 from prill.files.lines import is_stream
 from prill.files.outputs import expect_place, is_stdout, words_beside
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options: one parser for each of the three steps."""
     parser.description = (
         "Judges by batches, at half the price of calls or on a machine of your own:\n"
-        "  prill batch write t.jsonl -o batch --evaluator vlm --model gpt-4o\n"
+        "  prill batch write t.jsonl -o batch --judge vlm --model gpt-4o\n"
         "  prill batch submit batch --wait\n"
         "  prill batch collect batch -o v.jsonl"
     )
@@ -64,7 +64,7 @@ def _say(words: str) -> None:
 
 
 def _configure_write(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "prill batch write TRAJ [TRAJ ...] -o DIR --evaluator NAME [options]"
+    parser.usage = "prill batch write TRAJ [TRAJ ...] -o DIR --judge NAME [options]"
     parser.epilog = "What is written already is not written again. Exit codes: 0 done, 2 bad usage, 130 interrupted."
     parser.add_argument(
         "trajectories", nargs="+", metavar="TRAJ", help="trajectory file (.jsonl, .jsonl.gz), or folder of them"
@@ -256,7 +256,7 @@ def _as_described(file: Path, judge: dict[str, Any], trajectories: tuple[str, ..
             raise UsageError(f"{file}: judge.{name}: expected a text, got {json.dumps(judge[name])}; write a new batch")
     parser = argparse.ArgumentParser()
     add_judge_options(parser)
-    args = parser.parse_args(["--evaluator", str(judge.get("evaluator"))])
+    args = parser.parse_args(["--judge", str(judge.get("evaluator"))])
     if unknown := judge.keys() - vars(args).keys() - {"concurrency"}:
         raise UsageError(f"the batch was written with options that are unknown here: {', '.join(sorted(unknown))}")
     vars(args).update(judge, trajectories=list(trajectories))
@@ -265,7 +265,7 @@ def _as_described(file: Path, judge: dict[str, Any], trajectories: tuple[str, ..
 
 @contextlib.contextmanager
 def _bar(trajectories: list[str] | tuple[str, ...], limit: int | None) -> Iterator[tqdm[NoReturn]]:
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     total = expected(trajectories, limit)
     with progress_bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.schema:
         print(schema(args.schema), end="")
         return _EXIT_ALL
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     with progress_bar(unit="line", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
         files = list(_checked(args.files, args.images, bar.update))

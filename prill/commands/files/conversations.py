@@ -6,8 +6,8 @@ import argparse
 import asyncio
 import sys
 
+from prill.cli.stopping import stopping_on_ctrl_c
 from prill.commands.options import add_model_options, make_model, positive, run_budget
-from prill.commands.stopping import stopping_on_ctrl_c
 from prill.datasets.conversations import MOST_TASKS, Tally, make_conversations
 from prill.files.outputs import expect_place
 from prill.models.ledger import usage_text
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _make(args: argparse.Namespace) -> Tally:
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     model = make_model(args) if args.model else None
     stop = asyncio.Event()

@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Converts; see `configure` for the exit codes. Raises UsageError when OUT is in use, or nothing could be converted."""
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     expect_place(args.output, "a folder")
     module = import_module(FORMATS[args.format].module)

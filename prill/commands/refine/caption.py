@@ -18,6 +18,7 @@ import msgspec
 from prill.captioner.bulk import CaptionTally, caption_files, expect_pictures
 from prill.captioner.planning import plan_captions
 from prill.captioner.training import CAPTIONS, ROWS, TrainingSpec, training_data
+from prill.cli.stopping import stopping_on_ctrl_c
 from prill.commands.options import (
     add_captioner_options,
     add_engine_options,
@@ -30,7 +31,6 @@ from prill.commands.options import (
     run_budget,
 )
 from prill.commands.runs.plan import RunPlan, add_dry_run, cost_of, show_plan
-from prill.commands.stopping import stopping_on_ctrl_c
 from prill.errors import UsageError
 from prill.files.outputs import expect_place
 from prill.protocols import Captioner, Engine
@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Puts the screenshots of trajectories into words: each picture once, whatever its file is called.\n"
         "  prill caption t.jsonl -o captions.jsonl --model Qwen/Qwen2.5-VL-7B-Instruct --base-url http://localhost:8000/v1\n"
-        "  prill score t.jsonl -o v.jsonl --evaluator modular --captions captions.jsonl --model M\n"
+        "  prill score t.jsonl -o v.jsonl --judge modular --captions captions.jsonl --model M\n"
         "  prill caption t.jsonl -o data --for-training --model gpt-4o\n"
         "The same command goes on where a run broke off."
     )
@@ -154,7 +154,7 @@ def _going_on() -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _progress_bar() -> Iterator[tqdm[NoReturn]]:
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     with progress_bar(unit="picture", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
         yield bar

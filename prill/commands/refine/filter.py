@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from prill import __version__
-from prill.commands.cautions import sha256_of
 from prill.commands.options import (
     WideHelp,
     add_label_options,
@@ -34,6 +33,7 @@ from prill.refine.export import Exported, ExportSpec, check_folder, export_rows,
 from prill.refine.filter import Filtered, FilterSpec, filter_spec, filter_steps, require_steps
 from prill.refine.report import summary_lines, true_precision
 from prill.registry import options_of, read_options
+from prill.runs.cautions import sha256_of
 from prill.store import BadLine, Intake, encode, read_labels, read_verdicts
 from prill.tables import printable
 from prill.types import Trajectory
@@ -76,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Filters and writes the folder; see `configure` for the exit codes."""
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     open_folders(args)
     given = options_given(args, FilterSpec)

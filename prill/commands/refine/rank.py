@@ -9,8 +9,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from prill.cli.stopping import stopping_on_ctrl_c
 from prill.commands.options import WideHelp, expected, positive
-from prill.commands.stopping import stopping_on_ctrl_c
 from prill.errors import UsageError
 from prill.models.local.ranker import CrossEncoder
 from prill.pages.ranking import Bm25, ByEmbedding, Ranker, RankingFigures, RankTally, rank_file
@@ -93,7 +93,7 @@ def _ranker(args: argparse.Namespace) -> Ranker:
 
 
 async def _rank(args: argparse.Namespace, ranker: Ranker) -> RankTally:
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     stop = asyncio.Event()
     total = expected([args.trajectories], None)

@@ -299,7 +299,7 @@ def _places(study: Study) -> list[str]:
 @contextmanager
 def _shown() -> Iterator[Audience]:
     """Stages in words, and a bar for what takes long, on standard error."""
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
     from prill.refine.training.trainer import Progress
     from prill.refine.training.weights import silence_libraries
 

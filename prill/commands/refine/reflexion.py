@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 TABLE = "results.md"
-_EXAMPLE = "Example: prill reflexion miniwob --tasks click-link --seeds 0-4 --model M --evaluator vlm --judge-model J -o runs/r"
+_EXAMPLE = "Example: prill reflexion miniwob --tasks click-link --seeds 0-4 --model M --judge vlm --judge-model J -o runs/r"
 _MOVES = {"play": "playing", "judge": "judging", "reflect": "reflecting"}
 _UNGRADED = (
     "no oracle grades what is done in {0}: attempts are counted as the judge has them, and what is true of them stays unknown "
@@ -107,6 +107,7 @@ def _environments(parser: argparse.ArgumentParser) -> Environments:
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(evaluator=None)
     parser.add_argument("-o", "--output", metavar="DIR", help="folder to write to; a run is taken up where it ended")
     add_dry_run(parser)
     parser.add_argument(
@@ -117,16 +118,9 @@ def _options(parser: argparse.ArgumentParser) -> None:
     )
     add_episode_options(parser)
     judge = parser.add_argument_group("judge")
-    judge.add_argument(
-        "--evaluator",
-        metavar="NAME",
-        help="who says whether an attempt succeeded: as in prill score, or oracle: the environment's own labels",
-    )
     judge.add_argument("--judge-model", metavar="M", help="the judge's model (default: the policy's)")
-    judge.add_argument("--judge", action="append", default=[], metavar="KEY=VALUE", help="any other option of the judge")
-    judge.add_argument(
-        "--second", metavar="NAME", help="a judge (as --evaluator) that is asked before an attempt is thrown away"
-    )
+    judge.add_argument("--judge", action=_JudgeWords, default=[], metavar="NAME", help="who judges; KEY=VALUE: an option of it")
+    judge.add_argument("--second", metavar="NAME", help="a judge (as --judge) that is asked before an attempt is thrown away")
     add_options_of(parser.add_argument_group("retries"), RetrySpec)
     lessons = parser.add_argument_group("lessons")
     lessons.add_argument("--reflector-model", metavar="M", help="the model that draws lessons (default: the policy's)")
@@ -139,6 +133,16 @@ def _options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+class _JudgeWords(argparse.Action):
+    """Until this command has a configuration: `--judge NAME` and `--judge KEY=VALUE`."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if "=" in values and not values.endswith((".toml", ".json")):
+            namespace.judge = [*namespace.judge, values]
+        else:
+            namespace.evaluator = values
+
+
 def run(args: argparse.Namespace) -> int:
     """Plays, judges and reflects; 0 when every task ended in an answer, 3 when some are without one, 130 when interrupted."""
     if args.environment is None and not args.simulate:
@@ -146,7 +150,7 @@ def run(args: argparse.Namespace) -> int:
     args = _with_file(args)
     if args.environment is not None and args.check:
         return _check(args)
-    for name, flag in (("output", "-o"), ("evaluator", "--evaluator")):
+    for name, flag in (("output", "-o"), ("evaluator", "--judge")):
         if getattr(args, name, None) is None and not (args.simulate and name == "evaluator"):
             raise UsageError(f"{flag} is missing")
     expect_place(args.output, "a folder")
@@ -421,7 +425,7 @@ class _Nobody:
 @contextmanager
 def stage_bar() -> Iterator[Callable[[Stage], None]]:
     """One bar that begins anew with each stage of each attempt."""
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     with progress_bar(unit="task", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
         yield partial(_show, bar, {})

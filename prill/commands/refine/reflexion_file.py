@@ -96,7 +96,7 @@ def words_of(
             elif _OTHER_NAMES.get(key) not in said:
                 text = value if isinstance(value, str) else json.dumps(value)
                 words += ["--set", f"{section}.{key}={text}"]
-    for key, flag in (("evaluator", "--evaluator"), ("model", "--judge-model"), ("second", "--second")):
+    for key, flag in (("name", "--judge"), ("evaluator", "--judge"), ("model", "--judge-model"), ("second", "--second")):
         value = file.judge.get(key)
         _expect_text(value, f"{path}: judge.{key}")
         if value is not None and flag not in said:
@@ -106,7 +106,7 @@ def words_of(
 
 def judge_of(file: ReflexionFile) -> dict[str, Any]:
     """The judge's own options."""
-    return {key: value for key, value in file.judge.items() if key not in ("evaluator", "model", "second")}
+    return {key: value for key, value in file.judge.items() if key not in ("name", "evaluator", "model", "second")}
 
 
 def _expect_text(value: object, place: str) -> None:

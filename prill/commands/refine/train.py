@@ -181,7 +181,7 @@ def _is_first() -> bool:
 @contextmanager
 def _bars() -> Iterator[tuple[Say, Any]]:
     """One bar on standard error at a time: looking at the rows, then training."""
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     shown: dict[str, tqdm[NoReturn]] = {}
 

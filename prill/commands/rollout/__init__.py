@@ -224,7 +224,7 @@ async def record_session(
     args: argparse.Namespace, finish: Callable[[Session, Recorded], object] = lambda made, counts: None
 ) -> Recorded:
     """Records what the arguments ask for, with a bar of progress; `finish` is told of it before everything is closed."""
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     async with session(args) as made:
         with progress_bar(total=len(made.rows), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:

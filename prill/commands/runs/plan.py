@@ -63,7 +63,7 @@ class RunPlan:
             usage = self.usage
             tokens = f"about {usage.prompt_tokens:,} prompt and {usage.completion_tokens:,} completion tokens"
             yield f"{most}{usage.calls} calls, {tokens}, {usage.images} images"
-            unknown = "unknown (no price for this model; give --prices)"
+            unknown = "unknown (no price for this model; give a price table)"
             yield f"cost: {unknown if usage.usd is None else f'about ${usage.usd:.2f}'}"
         if self.seconds is not None:
             yield f"time: {most}about {duration(self.seconds)}"

@@ -31,11 +31,11 @@ _EXIT_SECONDS = 5.0  # that threads of a judge may take to end
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
-    parser.usage = "prill serve [SERVICE.toml | --evaluator NAME] [options]"
+    parser.usage = "prill serve [SERVICE.toml | --judge NAME] [options]"
     parser.description = (
         "Serves a judge over HTTP: rewards for OpenRLHF (/get_reward), slime (/rm) and NeMo-Gym (/verify), verdicts for\n"
         "everybody (/v1/score), a page to look at (/), metrics (/metrics). What has no verdict never becomes a reward.\n"
-        "  prill serve --evaluator vlm --model gpt-4o\n"
+        "  prill serve --judge vlm --model gpt-4o\n"
         "  prill serve service.toml --host 0.0.0.0 --token-env PRILL_TOKEN"
     )
     parser.epilog = (
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _of_options(args: argparse.Namespace) -> tuple[Reward, ServiceSpec, int | None]:
     if not args.evaluator:
-        raise UsageError("name a judge with --evaluator, or a file with the whole service")
+        raise UsageError("name a judge with --judge, or a file with the whole service")
     spec = ServiceSpec(**read_options(ServiceSpec, options_given(args, ServiceSpec), "the service", lax=True))
     worth = RewardSpec(**read_options(RewardSpec, options_given(args, RewardSpec), "a reward", lax=True))
     looks_on = _watch_of(args)

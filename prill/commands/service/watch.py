@@ -96,7 +96,7 @@ def _opinions(path: str, problems: list[str]) -> Iterator[tuple[str, Opinion]]:
 
 
 def _report(path: str, spec: WatchSpec, students: dict[str, Opinion], problems: list[str]) -> WatchReport:
-    from prill.commands.tallies import progress_bar
+    from prill.cli.showing import progress_bar
 
     tally = Tally(spec, scores_of(spec.reference))
     records = _records(path, students, problems)

@@ -9,7 +9,7 @@ from importlib.resources import files
 from itertools import groupby
 
 from prill.refine.rewards.watch.signs import Point, SignName, Turned, WatchReport
-from prill.report.markup import Markup, el, joined
+from prill.ui.report.markup import Markup, el, joined
 
 PAGE_CSS = (__package__, "page.css")
 _TITLES: dict[SignName, str] = {
@@ -35,7 +35,7 @@ class _Line:
 
 def watch_page(reports: Sequence[tuple[str, WatchReport]]) -> str:
     """The page of some logs, each under its name."""
-    style = "".join(_text(*place) for place in (("prill", "look.css"), PAGE_CSS))
+    style = "".join(_text(*place) for place in (("prill.ui", "look.css"), PAGE_CSS))
     parts = joined(*(el("section", el("h2", name), watch_section(report)) for name, report in reports))
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="generator" content="prill watch">

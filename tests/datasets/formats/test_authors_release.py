@@ -169,7 +169,7 @@ def test_web_folder_to_agreement(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "2 trajectories, 2 labels" in capsys.readouterr().err
     runs, verdicts = str(ours / "trajectories.jsonl"), str(ours / "v.jsonl")
     with Endpoint(lambda text: VERDICT) as endpoint:
-        words = ["--evaluator", "modular", "--captioner", "given", *endpoint.words]
+        words = ["--judge", "modular", "--captioner", "given", *endpoint.words]
         assert main(["score", runs, "-o", verdicts, *words]) == 0
     assert all("# Page 1" in turn and "SKIP" not in turn for turn in endpoint.turns)
     capsys.readouterr()
@@ -182,7 +182,7 @@ def test_ios_folder_to_training_rows(tmp_path: Path) -> None:
     theirs, ours = authors.ios(tmp_path / "ios80-cogagent-v0", [("Open Settings", IOS_STEPS)]), tmp_path / "ours"
     assert main(["convert", "agent-eval-refine", str(theirs), "-o", str(ours)]) == 0
     runs, verdicts = str(ours / "trajectories.jsonl"), str(ours / "v.jsonl")
-    assert main(["score", runs, "-o", verdicts, "--evaluator", "always-success"]) == 0
+    assert main(["score", runs, "-o", verdicts, "--judge", "always-success"]) == 0
     words = ["--policy", "cogagent", "--set", "generation=18b"]
     assert main(["filter", runs, "--verdicts", verdicts, "-o", str(tmp_path / "rows"), *words]) == 0
     answers = [row["completion"][0]["content"][0]["text"].rpartition("\n")[2] for row in lines(tmp_path / "rows/sft.jsonl")]

@@ -276,7 +276,7 @@ def test_judges_are_held_against_steps(
     assert main(["rollout", "mind2web", "--recordings", str(gold), "--policy", actor, "-o", run]) == 0
     with MockServer() as server:
         for judge in ("modular", "steps"):
-            words = ["score", run, "--evaluator", judge, "--captioner", "text", "--model", "mock"]
+            words = ["score", run, "--judge", judge, "--captioner", "text", "--model", "mock"]
             words += ["--base-url", server.base_url, "-o", str(tmp_path / f"{judge}.jsonl")]
             assert main(words) == 0, capsys.readouterr().err
     capsys.readouterr()

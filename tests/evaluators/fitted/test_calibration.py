@@ -45,9 +45,9 @@ from prill.evaluators.meta.calibrate import (
     threshold_for_costs,
     threshold_for_precision,
 )
-from prill.report.plots import reliability_svg
 from prill.store import encode
 from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
+from prill.ui.report.plots import reliability_svg
 
 INFO = EvaluatorInfo("vlm", "1", "m", params={"frames": 1})
 LABELLED = st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.7, 0.9, 1.0]), st.booleans()), min_size=1, max_size=40)

@@ -23,11 +23,11 @@ from prill.evaluators.meta.agreement import agreement, by_step, pair
 from prill.evaluators.meta.calibrate import calibrate
 from prill.evaluators.meta.comparison import compare
 from prill.protocols import Evaluator
-from prill.report.headline import headline
 from prill.scoring import score
 from prill.store import encode, read_verdicts
 from prill.tables import table
 from prill.types import Action, FittedOn, LabelRecord, Observation, Step, StepLabel, StepVerdict, Task, Trajectory, Verdict
+from prill.ui.report.headline import headline
 
 # Looked for and not imported, as every worker collects every file.
 if importlib.util.find_spec("sklearn") is None:

@@ -118,7 +118,7 @@ def test_art_drops_what_is_unscored(see: See) -> None:
 @pytest.fixture(scope="module")
 def services(well: MockServer) -> Iterator[str]:
     """The addresses of the real service, as JSON: of a judge that answers, and of one that is handed garbage."""
-    judge = ["--evaluator", "modular", "--captioner", "text", "--model", "mock", "--retries", "0", "--base-url"]
+    judge = ["--judge", "modular", "--captioner", "text", "--model", "mock", "--retries", "0", "--base-url"]
     with (
         MockServer(garbage=1.0) as bad,
         serving(*judge, well.base_url) as (_, url),

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from prill.annotate.history import ConflictError, History
-from prill.annotate.label_log import SOURCE, LabelLog
-from prill.annotate.worklist import Worklist
 from prill.errors import InputError
 from prill.evaluators.meta.annotators import cohen_kappa
 from prill.types import Action, LabelRecord, StepLabel, Trajectory, Verdict
+from prill.ui.annotate.history import ConflictError, History
+from prill.ui.annotate.label_log import SOURCE, LabelLog
+from prill.ui.annotate.worklist import Worklist
 
 Choice = Literal["success", "failure", "not_executable", "unsure"]
 Reveal = Literal["before", "after", "never"]

@@ -1,19 +1,65 @@
-"""What commands show of a run: how far it is, and its tally in words and as JSON."""
+"""What commands show of a run: how far it is, its plan, its tally in words and as JSON, and what the library logs."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from prill.runs.plan import RunPlan
 from prill.scoring import Tally
 
 if TYPE_CHECKING:
     from tqdm import tqdm
+
+_MAX_PROBLEMS = 20
+
+
+def show_plan(command: str, plan: RunPlan, *, as_json: bool) -> int:
+    """Prints what a run would do; the exit code of a dry run."""
+    if as_json:
+        print(json.dumps(plan.table()))
+    else:
+        for line in plan.lines():
+            print(line)
+    for problem in plan.problems[:_MAX_PROBLEMS]:
+        print(f"prill {command}: {problem}", file=sys.stderr)
+    return 0
+
+
+@contextlib.contextmanager
+def logs_shown(command: str) -> Iterator[None]:
+    """Shows on standard error what the library logs meanwhile, as lines of the command."""
+    handler = _Lines(command)
+    logger = logging.getLogger("prill")
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
+class _Lines(logging.Handler):
+    def __init__(self, command: str) -> None:
+        super().__init__(logging.INFO)
+        self._command = command
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Prints the record, with its traceback where it has one; warnings name the command."""
+        prefix = f"prill {self._command}: " if record.levelno >= logging.WARNING else ""
+        print(f"{prefix}{self.format(record)}", file=sys.stderr)
 
 
 def figures(tally: Tally) -> dict[str, Any]:

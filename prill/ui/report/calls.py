@@ -8,9 +8,9 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from prill.report.entries import Judge, cut
 from prill.store import encode
 from prill.transcripts import Call, ImageFile, Transcript, read_transcripts
+from prill.ui.report.entries import Judge, cut
 
 MOST_CALL_TEXT = 8000  # characters of one message or reply
 MOST_CALLS_TEXT = 80_000  # characters of all calls of a verdict: what comes after them is left out

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from prill.annotate.history import ConflictError, History
-from prill.annotate.server import PLACE, Handler, UndoRequest, change_response, json_response, picture_response
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, Choice, read_captions, read_decisions
 from prill.errors import InputError, UsageError
+from prill.ui.annotate.history import ConflictError, History
+from prill.ui.annotate.server import PLACE, Handler, UndoRequest, change_response, json_response, picture_response
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from prill.evaluators.fitted.overlap import Overlap
 from prill.evaluators.meta.agreement import Agreement, Figure
-from prill.report.entries import Outcome
+from prill.ui.report.entries import Outcome
 
 
 def headline(name: str, comparison: Agreement | None, counts: Mapping[Outcome, int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from prill.report.entries import Outcome
+from prill.ui.report.entries import Outcome
 
 Attribute = str | int | float | bool | None
 

@@ -26,13 +26,13 @@ from prill.evaluators.fitted.overlap import Overlap, overlap_of
 from prill.evaluators.labels import gold_labels
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, writing
-from prill.report.calls import packed_calls
-from prill.report.entries import Judge, Retry, Row, detail, row, series_of
-from prill.report.markup import Markup, el, joined
-from prill.report.pictures import Pictures
-from prill.report.summary import Contents, summary
 from prill.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
+from prill.ui.report.calls import packed_calls
+from prill.ui.report.entries import Judge, Retry, Row, detail, row, series_of
+from prill.ui.report.markup import Markup, el, joined
+from prill.ui.report.pictures import Pictures
+from prill.ui.report.summary import Contents, summary
 
 _HERE = Path(__file__).parent
 _FILTER_KEYS = (

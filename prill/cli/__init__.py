@@ -12,10 +12,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, TextIO, cast
 
+from prill.cli.commands import COMMANDS
 from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageError
 
 _COMMANDS = {
-    "score": "judge trajectories and write verdicts",
     "serve": "a judge as an HTTP reward service for trainers",
     "watch": "whether a reward goes wrong: canaries, drift, a second judge, reward hacking",
     "batch": "judge by batches: requests as files for a batch API or `vllm run-batch`, verdicts from the answers",
@@ -81,15 +81,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
+    command = next((word for word in words if not word.startswith("-")), None)
+    if command in COMMANDS and words[0] == command:
+        return _run_command(command, words[1:])
     parser = argparse.ArgumentParser(
         prog="prill", description="Judges what a digital agent did, and uses the judgement to make the agent better."
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands (prill COMMAND --help tells more)")
-    command = next((word for word in words if not word.startswith("-")), None)
-    for name, purpose in _COMMANDS.items():
+    for name, purpose in {**{name: one.purpose for name, one in COMMANDS.items()}, **_COMMANDS}.items():
         verb = verbs.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
-        if name == command:
+        if name == command and name in _COMMANDS:
             _module(name).configure(verb)
     args = parser.parse_args(words)
     if args.version:
@@ -112,6 +114,48 @@ def _run(argv: Sequence[str] | None) -> int:
         return 4
     except PrillError as error:
         print(f"prill {args.command}: {error}{_helpful_options(error, args)}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        _drop(sys.stdout)
+        return 1
+    finally:
+        import_module("prill.files.lines").forget_streams()
+
+
+def _run_command(name: str, argv: list[str]) -> int:
+    """Runs a command whose command line is derived from its configuration."""
+    from prill.cli.derive import derive
+    from prill.cli.showing import logs_shown
+    from prill.registry import load_object
+
+    command = COMMANDS[name]
+    derived = None
+    try:
+        derived, rest = derive(
+            load_object(command.config),
+            argv,
+            command.words,
+            prog=f"prill {name}",
+            description=f"{command.purpose[0].upper()}{command.purpose[1:]}.",
+            examples=command.examples,
+            epilog=command.epilog,
+            dry_run=command.dry_run,
+        )
+        config, switches = derived.read(rest)
+        with logs_shown(name):
+            code = int(load_object(command.show)(config, switches))
+        sys.stdout.flush()
+        return code
+    except (EndpointGone, EnvironmentFailure) as error:
+        again = next(
+            (flag for path in ("retry_unscored", "retry_broken") if derived and (flag := derived.flag_of(path)) != path), None
+        )
+        print(f"prill {name}: {error}", file=sys.stderr)
+        more = f"; {again} tries again what failed meanwhile" if again else ""
+        print(f"what is finished is kept, and the same command goes on from there{more}", file=sys.stderr)
+        return 4
+    except PrillError as error:
+        print(f"prill {name}: {error}{derived.flags_for(error) if derived else ''}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         _drop(sys.stdout)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from prill.evaluators.fitted.calibration import Bin, reliability
 from prill.evaluators.metrics import OperatingPoint, precision_recall, wilson
-from prill.report.lines import fitted
-from prill.report.markup import Markup, el
 from prill.types import Verdict
+from prill.ui.report.lines import fitted
+from prill.ui.report.markup import Markup, el
 
 Scored = tuple[Sequence[float], Sequence[bool]]  # scores, and beside each whether the trajectory truly succeeded
 _SIDE, _LEFT, _TOP = 180, 38, 12  # the square that 0…1 spans, and where it begins

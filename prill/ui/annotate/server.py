@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from prill.annotate.history import ConflictError
-from prill.annotate.session import Decision, Session
 from prill.errors import InputError, UsageError
 from prill.models.images import read_image
 from prill.types import Observation
+from prill.ui.annotate.history import ConflictError
+from prill.ui.annotate.session import Decision, Session
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -125,7 +125,7 @@ def application(session: Session | Site, port: int, token: str) -> web.Applicati
         name = request.match_info["name"]
         own = files(__package__)
         if name:
-            body = (files("prill") if name in _SHARED else own).joinpath(name).read_bytes()
+            body = (files("prill.ui") if name in _SHARED else own).joinpath(name).read_bytes()
         else:
             head = own.joinpath("head.html").read_bytes().replace(b"$home", site.home.encode())
             body = head + own.joinpath(f"{site.home}.html").read_bytes()

@@ -16,11 +16,11 @@ from prill.evaluators.meta.agreement import Agreement, Figure, agreement_of, jud
 from prill.evaluators.meta.annotators import annotator_agreement
 from prill.evaluators.meta.comparison import mcnemar
 from prill.evaluators.metrics import FEW_CLUSTERS
-from prill.report.entries import Judge, Outcome, Retry, Row
-from prill.report.headline import headline
-from prill.report.markup import Markup, dollars, el, joined, jump, seconds, share, table
-from prill.report.plots import Rule, Scored, curve_plot, reliability_plot, spending_plot
 from prill.types import LabelRecord, Verdict
+from prill.ui.report.entries import Judge, Outcome, Retry, Row
+from prill.ui.report.headline import headline
+from prill.ui.report.markup import Markup, dollars, el, joined, jump, seconds, share, table
+from prill.ui.report.plots import Rule, Scored, curve_plot, reliability_plot, spending_plot
 
 _DECIDED: tuple[Outcome, ...] = ("success", "failure")
 _LOWER = {"Brier score": "Brier score (lower is better)", "calibration error": "calibration error (lower is better)"}

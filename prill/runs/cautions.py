@@ -47,7 +47,7 @@ def hard_scores(judge: Evaluator, tally: Tally) -> list[str]:
     if tally.soft or not tally.succeeded + tally.failed or not reading:
         return []
     return [
-        "scores are 0 or 1: the model gives no log-probabilities, or is never in doubt (vlm, modular: --probability stated)"
+        "scores are 0 or 1: the model gives no log-probabilities, or is never in doubt (vlm, modular: probability = stated)"
     ]
 
 

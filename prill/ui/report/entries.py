@@ -12,10 +12,10 @@ import msgspec
 
 from prill.evaluators.labels import task_of
 from prill.evaluators.meta.comparison import slice_value
-from prill.report.pictures import Picture
 from prill.store import BadLine, encode, read_verdicts
 from prill.transcripts import transcript_folder
 from prill.types import Action, EvaluatorInfo, Findings, LabelRecord, Observation, Opinion, Step, Task, Trajectory, Verdict
+from prill.ui.report.pictures import Picture
 
 MOST_TEXT = 4000  # characters of a state's text, a thought, an answer or a reason that the page keeps
 _MOST_WORDS = 600  # characters of a goal in the list, of a typed value, of a URL

@@ -1,0 +1,63 @@
+"""The commands of prill: for each one its group, its configuration, who carries it out and shows the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from prill.cli.derive import Words
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command.
+
+    Attributes:
+        group: Where `prill --help` shows it.
+        purpose: What it does, a phrase.
+        config: `module:Class` of its configuration.
+        show: `module:function` that takes the configuration and the switches, and gives the exit code.
+        words: How its command line differs from the rule.
+        examples: Commands on top of its help.
+        epilog: What its help ends with.
+        dry_run: Whether it can tell what it would do.
+    """
+
+    group: str
+    purpose: str
+    config: str
+    show: str
+    words: Words = field(default_factory=Words)
+    examples: tuple[str, ...] = ()
+    epilog: str = ""
+    dry_run: bool = False
+
+
+GROUPS: Mapping[str, str] = {
+    "judge": "judge trajectories",
+    "trust": "how far judges can be trusted",
+    "improve": "make agents better by verdicts",
+    "play": "record trajectories",
+    "data": "files",
+    "papers": "agents and tables of the papers",
+}
+_JUDGE = frozenset(
+    {"away", "form", "image_detail", "image_format", "patience", "probability", "reasoning_effort", "towards", "samples"}
+)
+
+COMMANDS: Mapping[str, Command] = {
+    "score": Command(
+        "judge",
+        "judge trajectories and write verdicts",
+        "prill.runs.score:ScoreConfig",
+        "prill.cli.judging:score",
+        Words(("trajectories",), hidden=_JUDGE, metavars={"trajectories": "TRAJ", "output": "FILE"}),
+        (
+            "prill score t.jsonl -o v.jsonl --judge vlm --model gpt-4o --budget-usd 5",
+            "prill score t.jsonl -o v.jsonl --judge modular --captioner text --model M --base-url http://localhost:8000/v1",
+            "prill score score.toml --judge.frames 4",
+        ),
+        "Exit codes: 0 all scored, 3 some unscored, 2 nothing could be read or bad usage, 4 endpoint gone, 130 interrupted.",
+        dry_run=True,
+    ),
+}

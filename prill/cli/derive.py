@@ -1,0 +1,521 @@
+"""The command line of a configuration: a flag for each field, nested ones by their path, read into one strict table.
+
+`--judge.frames 2` sets the field `frames` of the field `judge`. The end of a path is enough where it is clear: `--frames 2`. A
+part that is made by name (`--judge vlm`) has the options of what is named, so that the flags there are depend on the names that
+the command line, or the file before it, gives.
+
+argparse reads the words. cyclopts 5.4 and tyro 1.0 were tried with a command of sixty options: importing them takes as long as
+six or seven starts of Python (65 to 70 ms; argparse 9 ms), and parsing or help another 35 to 100 ms, where the whole of `prill
+score --help` takes eleven starts. Neither has flags that depend on a name given before, so the table below would have been
+needed with them as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
+
+from prill.config.values import Config, PartConfig, config_options, inner_config, load_table, merged
+from prill.errors import PrillError, UsageError
+from prill.files.toml import parse_toml
+from prill.protocols import Captioner, Evaluator, LanguageModel
+from prill.registry import Option, OptionError, load_object, nearest, read_value
+
+_WIDTH = 140
+_METAVARS = {
+    "api_key_env": "VAR",
+    "base_url": "URL",
+    "cache": "DIR",
+    "calibration": "FILE",
+    "captions": "FILE",
+    "gguf": "FILE",
+    "host": "ADDRESS",
+    "labels": "FILE",
+    "media_root": "DIR",
+    "prices": "FILE",
+    "prompt": "FILE.md",
+    "rubrics": "FILE",
+    "shard": "I/N",
+    "token_env": "VAR",
+    "token_file": "FILE",
+    "trajectories": "TRAJ",
+    "transcripts": "DIR",
+}
+# Parts that are nested in parts by the type of an option.
+_PARTS: dict[Any, str] = {
+    LanguageModel: "prill.models.registry:ModelConfig",
+    Captioner: "prill.captioner.registry:CaptionerConfig",
+    Evaluator: "prill.evaluators.registry:JudgeConfig",
+}
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One option of a command: the path to its field, the option itself, and the words that give it.
+
+    `shared`: the options of a model, given next to those of the part that asks it.
+    """
+
+    path: tuple[str, ...]
+    option: Option
+    part: type[PartConfig] | None = None
+    shared: bool = False
+    names: tuple[str, ...] = ()
+
+    @property
+    def dotted(self) -> str:
+        """The whole path as a flag."""
+        return "--" + ".".join(self.path).replace("_", "-")
+
+
+@dataclass(frozen=True)
+class Words:
+    """How the command line of a configuration differs from the rule.
+
+    Attributes:
+        positional: Fields that are given without a flag; the last one may take several words.
+        short: One-letter flags by field.
+        hidden: Paths (dotted) that the help leaves out; they work all the same.
+        renamed: Other flags for a path, such as `--attempts` for `plays`.
+        metavars: What stands for the value in the help, by path.
+    """
+
+    positional: tuple[str, ...] = ()
+    short: Mapping[str, str] = field(default_factory=lambda: {"output": "-o"})
+    hidden: frozenset[str] = frozenset()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    metavars: Mapping[str, str] = field(default_factory=dict)
+
+    def metavar(self, path: Sequence[str]) -> str | None:
+        """What stands for the value in the help; None: by its type."""
+        return self.metavars.get(".".join(path)) or self.metavars.get(path[-1]) or _METAVARS.get(path[-1])
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What the command line says of how a command is shown, and not of the run: as JSON, or only as a plan."""
+
+    json: bool = False
+    dry_run: bool = False
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes whole words only, and raises UsageError where argparse would end the program."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, "formatter_class": WideHelp, **settings})
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UsageError."""
+        raise UsageError(message)
+
+
+class WideHelp(argparse.RawDescriptionHelpFormatter):
+    """Help with a line an option, where the terminal is wide enough, and no empty line between groups."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=34, width=_WIDTH)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """One long flag, and the short one where there is one; all others work as well."""
+        shown = getattr(action, "shown", None)
+        if shown is None:
+            return super()._format_action_invocation(action)
+        value = "" if action.nargs == 0 else f" {self._format_args(action, str(action.metavar))}"
+        return f"{', '.join(shown)}{value}"
+
+    def format_help(self) -> str:
+        """The help text."""
+        usage, _, rest = super().format_help().partition("\n\n")
+        return f"{usage}\n\n{re.sub(chr(10) * 2 + r'(?=[a-z])', chr(10), rest)}"
+
+
+@dataclass(frozen=True)
+class Derived:
+    """The parser of a command, made for one command line: names that stand there decide which options there are."""
+
+    parser: argparse.ArgumentParser
+    flags: Mapping[str, Flag]
+    file: Mapping[str, Any]
+    source: str | None
+    type: type[Config]
+    ambiguous: Mapping[str, tuple[str, ...]]
+
+    def read(self, argv: Sequence[str]) -> tuple[Config, Switches]:
+        """The configuration that the words and the file before them give. Raises UsageError that names flag or key."""
+        given, unknown = self.parser.parse_known_args(list(argv))
+        over: dict[str, Any] = {}
+        for dest, flag in self.flags.items():
+            if (value := getattr(given, dest, None)) not in (None, []):
+                _put(over, flag.path, _read(value, flag))
+        if unknown:
+            self._refuse(unknown, over)
+        table = merged(self.file, over)
+        try:
+            config = self.type.read(table)
+        except OptionError as error:
+            raise self._placed(error, over) from None
+        return config, Switches(getattr(given, "json", False), getattr(given, "dry_run", False))
+
+    def _refuse(self, unknown: Sequence[str], over: Mapping[str, Any]) -> NoReturn:
+        """Raises UsageError for words that no flag takes."""
+        word = next((word for word in unknown if word.startswith("-") and word != "-"), None)
+        if word is None:
+            raise UsageError(f"{' '.join(unknown)}: there is no place for more words")
+        name = word.partition("=")[0]
+        if name in self.ambiguous:
+            raise UsageError(f"{name}: say which one: {' or '.join(self.ambiguous[name])}")
+        if (others := self._others(name, over)) is not None:
+            raise UsageError(f"{name}: {others}")
+        names = sorted({name for flag in self.flags.values() for name in flag.names} | {"--json", "--dry-run", "--help"})
+        parts = [flag for flag in self.flags.values() if flag.part is not None and flag.option.required and len(flag.path) == 1]
+        unnamed = next((flag.dotted for flag in parts if flag.path[0] not in {**self.file, **over}), None)
+        more = f", and {unnamed}, whose options depend on its name, is missing" if unnamed else ""
+        raise UsageError(f"{name}: there is no such option{nearest(name, names)}{more}; --help lists them")
+
+    def _others(self, flag: str, over: Mapping[str, Any]) -> str | None:
+        """That a part has no such option, and which others of its kind have it; None where none has."""
+        *path, option = flag.lstrip("-").replace("-", "_").split(".")
+        for one in self.flags.values():
+            part = one.part
+            if part is None or (path and path[-1] != one.path[-1]):
+                continue
+            table: Any = merged(self.file, over)
+            for name in one.path:
+                table = table.get(name) if isinstance(table, Mapping) else None
+            named = table.get("name") if isinstance(table, Mapping) else table
+            if isinstance(named, str) and (names := part.names_with(option)):
+                return f"{part.kind} {named!r} has no such option; {part.kind}s that have it: {', '.join(names)}"
+        return None
+
+    def _placed(self, error: OptionError, over: Mapping[str, Any]) -> UsageError:
+        """The error by its flag where the value came from the command line, else by its place in the file."""
+        path = str(error).partition(":")[0].split(" ")[0]
+        if self.source is not None and not _has(over, path.split(".")):
+            return UsageError(f"{self.source}: {error}", parameters=error.parameters)
+        if str(error).startswith(f"{path} is missing"):
+            return UsageError(f"{self.flag_of(path)}{str(error)[len(path) :]}")
+        return error
+
+    def flags_for(self, error: PrillError) -> str:
+        """The flags that an error's parameters have, in brackets: the library speaks of parameters only."""
+        parameters = error.parameters if isinstance(error, UsageError) else ()
+        flags = [flag for path in parameters if (flag := self.flag_of(path)) not in (path, str(error).partition(" ")[0])]
+        return f" ({', '.join(flags)})" if flags else ""
+
+    def flag_of(self, path: str) -> str:
+        """The words that give a field, by its dotted path or its last name; the path itself where there are none."""
+        for flag in self.flags.values():
+            if ".".join(flag.path) == path:
+                return _said(flag)
+        return next((_said(flag) for flag in self.flags.values() if flag.path[-1] == path), path)
+
+
+def _said(flag: Flag) -> str:
+    """The word that gives a flag; where it is on, the one that turns it off."""
+    name = flag.names[0] if flag.names else _metavar(flag)
+    return f"--no-{name.lstrip('-')}" if flag.option.default is True and name.startswith("--") else name
+
+
+def derive(
+    type: type[Config],
+    argv: Sequence[str],
+    words: Words,
+    *,
+    prog: str,
+    description: str = "",
+    examples: Sequence[str] = (),
+    epilog: str = "",
+    dry_run: bool = False,
+) -> tuple[Derived, list[str]]:
+    """The parser for a configuration's command line, and the words that are left when a file stood first.
+
+    Args:
+        type: The configuration.
+        argv: The words; `FILE.toml` may stand first.
+        words: How the command line differs from the rule.
+        prog: The command, as `prill score`.
+        description: What it does, a sentence.
+        examples: Commands to show on top of the help.
+        epilog: What the help ends with.
+        dry_run: Whether the command can tell what it would do.
+
+    Raises:
+        UsageError: The file cannot be read, or a name is unknown.
+    """
+    argv, file, source = list(argv), {}, None
+    if argv and argv[0].endswith(".toml"):
+        source = argv.pop(0)
+        file = load_table(source)
+    text = "\n".join((description, *(f"  {example}" for example in examples)))
+    parser = Parser(prog=prog, description=text, epilog=epilog or None)
+    parser.usage = _usage(prog, type, words)
+    flags = list(_flags(type, (), _named(type, argv, words, file), file))
+    named, ambiguous = _with_names(flags, words)
+    by_dest: dict[str, Flag] = {}
+    groups: dict[str, Any] = {}
+    for flag in named:
+        dest = "__".join(flag.path)
+        by_dest[dest] = flag
+        title = flag.path[0] if len(flag.path) > 1 else ""
+        if not title and flag.part is not None:
+            title = flag.path[0]
+        group = groups.setdefault(title, parser.add_argument_group(title) if title else parser)
+        _add(group, flag, dest, words, several=flag.path[-1:] == words.positional[-1:])
+    parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
+    if dry_run:
+        parser.add_argument(
+            "--dry-run", action="store_true", help="check everything, print the work, calls and cost to expect, and do nothing"
+        )
+    return Derived(parser, by_dest, file, source, type, ambiguous), argv
+
+
+def _usage(prog: str, type: type[Config], words: Words) -> str:
+    options = config_options(type)
+    stated = [words.metavar((name,)) or name.upper() for name in words.positional]
+    needed = [
+        f"{words.short.get(name, '--' + name.replace('_', '-'))} {words.metavar((name,)) or name.upper()}"
+        for name, option in options.items()
+        if option.required and name not in words.positional
+    ]
+    return " ".join((prog, "[FILE.toml]", *stated, *needed, "[options]"))
+
+
+def _named(type: type[Config], argv: Sequence[str], words: Words, file: Mapping[str, Any]) -> dict[str, str]:
+    """The names of parts, by their dotted path, that the command line or the file gives."""
+    names: dict[str, str] = {}
+    for index, word in enumerate(argv):
+        flag, equals, value = word.partition("=")
+        if flag.startswith("--"):
+            path = flag[2:].replace("-", "_")
+            if equals:
+                names[path] = value
+            elif index + 1 < len(argv):
+                names.setdefault(path, argv[index + 1])
+    first = words.positional[0] if words.positional else None
+    if first is not None and argv and not argv[0].startswith("-") and inner_config(config_options(type)[first].type):
+        names[first] = argv[0]
+    return names
+
+
+def _flags(type: type[Config], prefix: tuple[str, ...], names: Mapping[str, str], table: Mapping[str, Any]) -> Iterator[Flag]:
+    for option in config_options(type).values():
+        path = (*prefix, option.name)
+        inner = inner_config(option.type)
+        below = table.get(option.name)
+        if inner is None:
+            yield Flag(path, option)
+        elif issubclass(inner, PartConfig):
+            yield from _part_flags(inner, path, option, names, below)
+        elif (chosen := getattr(inner, "chosen", None)) is not None:  # a family of configurations, one of them by name
+            yield Flag(path, option)
+            name = names.get(".".join(path)) or (below.get("name") if isinstance(below, Mapping) else below)
+            if isinstance(name, str):
+                yield from _flags(chosen(name), path, names, below if isinstance(below, Mapping) else {})
+        else:
+            yield from _flags(inner, path, names, below if isinstance(below, Mapping) else {})
+
+
+def _part_flags(
+    part: type[PartConfig], path: tuple[str, ...], option: Option, names: Mapping[str, str], below: Any
+) -> Iterator[Flag]:
+    yield Flag(path, option, part)
+    table = dict(below) if isinstance(below, Mapping) else {"name": below} if isinstance(below, str) else {}
+    name = _name_given(path, names)
+    if name is not None:
+        table = {**(table if table.get("name") == name else {}), "name": name}
+    if not isinstance(table.get("name"), str):
+        if part.kind != "model":
+            return
+        table["name"] = "NAME"  # the options of a model at an endpoint, whichever it is
+    if (model := _name_given((*path, "model"), names)) is not None:
+        table["model"] = model
+    elif part.kind != "model" and "model" not in table and "model" in names:
+        table["model"] = names["model"]
+    own = part.options_for(table)
+    for inner in own.values():
+        if (kind := _part_of(inner.type)) is not None:
+            if not _several(inner.type):
+                yield from _part_flags(kind, (*path, inner.name), inner, names, table.get(inner.name))
+            continue
+        yield Flag((*path, inner.name), inner)
+    for inner in part.model_options_for(table).values():
+        if inner.name not in own:
+            yield Flag((*path, inner.name), inner, shared=True)
+
+
+def _name_given(path: tuple[str, ...], names: Mapping[str, str]) -> str | None:
+    """The name of a part by its whole path or by an end of it that has at least two names, or is the whole."""
+    for start in range(len(path)):
+        if (start == 0 or len(path) - start > 1 or path[-1] != "model") and (name := names.get(".".join(path[start:]))):
+            return name
+    return None
+
+
+def _part_of(hint: Any) -> type[PartConfig] | None:
+    inner = inner_config(hint)
+    if inner is not None and issubclass(inner, PartConfig):
+        return inner
+    bare = _bare(hint)
+    reference = next((home for kind, home in _PARTS.items() if kind is bare or kind in get_args(bare)), None)
+    if reference is None and get_args(bare):
+        reference = next((_PARTS[one] for one in get_args(bare) if isinstance(one, type) and one in _PARTS), None)
+    return None if reference is None else load_object(reference)
+
+
+def _bare(hint: Any) -> Any:
+    while get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    args = [arg for arg in get_args(hint) if arg is not type(None)]
+    if len(args) == 1 and get_origin(hint) in (Union, type(int | str)):
+        return _bare(args[0])
+    return hint
+
+
+def _several(hint: Any) -> bool:
+    return get_origin(_bare(hint)) in (list, tuple, Sequence) or getattr(get_origin(_bare(hint)), "__name__", "") == "Sequence"
+
+
+def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[str, tuple[str, ...]]]:
+    """The flags with the words that give each, and the short words that several could mean."""
+    ends: dict[str, list[Flag]] = {}
+    for flag in flags:
+        for start in range(1, len(flag.path)):
+            ends.setdefault(".".join(flag.path[start:]), []).append(flag)
+    whole = {".".join(flag.path) for flag in flags}
+    short: dict[tuple[str, ...], list[str]] = {}
+    ambiguous: dict[str, tuple[str, ...]] = {}
+    for end, meant in ends.items():
+        if end in whole:
+            continue
+        own = [flag for flag in meant if not flag.shared] or meant
+        least = min(len(flag.path) for flag in own)
+        nearest_flags = [flag for flag in own if len(flag.path) == least]
+        if len(nearest_flags) == 1:
+            short.setdefault(nearest_flags[0].path, []).append(f"--{end.replace('_', '-')}")
+        else:
+            ambiguous[f"--{end.replace('_', '-')}"] = tuple(flag.dotted for flag in nearest_flags)
+    named = []
+    for flag in flags:
+        dotted = ".".join(flag.path)
+        if dotted in words.positional:
+            names: tuple[str, ...] = ()
+        else:
+            ones = [words.short[dotted]] if dotted in words.short else []
+            renamed = words.renamed.get(dotted)
+            names = (*ones, *([renamed] if renamed else []), *sorted(short.get(flag.path, ()), key=len), flag.dotted)
+        named.append(Flag(flag.path, flag.option, flag.part, flag.shared, tuple(dict.fromkeys(names))))
+    taken = Counter(name for flag in named for name in flag.names)
+    assert not [name for name, count in taken.items() if count > 1], taken
+    return named, ambiguous
+
+
+def _add(group: Any, flag: Flag, dest: str, words: Words, *, several: bool) -> None:
+    option, dotted = flag.option, ".".join(flag.path)
+    text = option.description
+    if not option.required and not isinstance(option.default, bool | None) and option.default != () and "default" not in text:
+        text += f" (default {_shown(option.default)})"
+    hidden = bool({dotted, flag.path[-1]} & words.hidden) or flag.shared or (flag.path[1:-1] and flag.path[-2] == "model")
+    text = argparse.SUPPRESS if hidden else text.replace("%", "%%")
+    metavar = words.metavar(flag.path) or _metavar(flag)
+    if not flag.names:
+        group.add_argument(dest, nargs="*" if several and _several(option.type) else "?", metavar=metavar, help=text)
+        return
+    settings: dict[str, Any] = {"dest": dest, "help": text, "default": None}
+    shown = [name for name in flag.names if not name.startswith("--")] + [flag.names[-1]]
+    if _is_bool(option.type):
+        settings["action"] = argparse.BooleanOptionalAction
+        if option.default is True:
+            shown = [f"--[no-]{flag.names[-1][2:]}"]
+    else:
+        settings["metavar"] = metavar
+        if len(flag.path) == 1 and _several(option.type):
+            settings |= {"action": "extend", "nargs": "+"}
+    action = group.add_argument(*flag.names, **settings)
+    action.shown = shown
+    if bool in get_args(_bare(option.type)):  # a value, or none of it
+        none = [f"--no-{name[2:]}" for name in flag.names if name.startswith("--")]
+        group.add_argument(*none, dest=dest, action="store_const", const=False, default=None, help=argparse.SUPPRESS)
+
+
+def _is_bool(hint: Any) -> bool:
+    return _bare(hint) is bool
+
+
+def _metavar(flag: Flag) -> str:
+    bare = _bare(flag.option.type)
+    if flag.part is not None:
+        return "NAME"
+    if get_args(bare) and all(isinstance(one, str) for one in get_args(bare)):
+        return "|".join(map(str, get_args(bare)))
+    types = {one for one in (get_args(bare) or (bare,)) if isinstance(one, type)}
+    if types & {int, float} and str not in types:
+        return "N"
+    return flag.path[-1].upper().replace("_", "-")
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else value.name if isinstance(value, PartConfig) else str(value)
+
+
+def _read(value: Any, flag: Flag) -> Any:
+    """The value of a flag, of the type that its option asks for. Raises OptionError that names the flag."""
+    if flag.part is not None or isinstance(value, bool):
+        return value
+    option = flag.option
+    text = _parsed(value, option)
+    try:
+        return read_value(text, option, lax=True)
+    except OptionError as error:
+        words = str(error).partition(": ")[2]
+        raise UsageError(f"{flag.names[-1] if flag.names else option.name}: {words}") from None
+
+
+def _parsed(value: Any, option: Option) -> Any:
+    """Text of the command line as its option takes it: lists by JSON or commas, tables by JSON or KEY=VALUE."""
+    hint = _bare(option.type)
+    kinds = {get_origin(_bare(one)) or _bare(one) for one in (get_args(hint) or (hint,))} | {get_origin(hint) or hint}
+    if not isinstance(value, str):
+        return value
+    if value[:1] in "[{" and value[:1]:
+        try:
+            return json.loads(value)
+        except ValueError:
+            try:
+                return parse_toml(f"value = {value}")["value"]
+            except ValueError:
+                return value
+    names = {getattr(kind, "__name__", "") for kind in kinds}
+    if names & {"dict", "Mapping"} and "=" in value:
+        key, _, inner = value.partition("=")
+        return {key: inner}
+    if names & {"list", "tuple", "Sequence"} and str not in kinds:
+        return [part.strip() for part in value.split(",")]
+    return value
+
+
+def _put(table: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Sets the value in nested tables; what was a name becomes a table with that name."""
+    *above, last = path
+    for name in above:
+        below = table.get(name, {})
+        table[name] = below if isinstance(below, dict) else {"name": below}
+        table = table[name]
+    below = table.get(last)
+    if isinstance(below, dict) and not isinstance(value, Mapping):
+        below["name"] = value
+    else:
+        table[last] = value
+
+
+def _has(table: Any, path: Sequence[str]) -> bool:
+    for name in path:
+        if not isinstance(table, Mapping) or name not in table:
+            return isinstance(table, str)
+        table = table[name]
+    return True

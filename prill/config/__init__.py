@@ -1,0 +1,5 @@
+"""Runs as values: frozen configurations, read strictly from Python, TOML and the command line."""
+
+from prill.config.values import Config, PartConfig, load_table, merged
+
+__all__ = ["Config", "PartConfig", "load_table", "merged"]

@@ -1,0 +1,281 @@
+"""Configurations as values: checked when they are made, whether by keywords, from a table of TOML or from flags.
+
+`Config` is the base of everything that is described by fields: a run, an environment, the retries of a run. `PartConfig` is
+the base of what is made by name with options of its own: a judge, a model, a captioner, a policy. Both are frozen, compare by
+value, and name the path of whatever is wrong (`judge.frames: …`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin
+
+from prill.files.toml import read_table
+from prill.registry import Option, OptionError, nearest, options_of, read_value
+
+C = TypeVar("C", bound="Config")
+
+
+class PartConfig:
+    """Something made by name: `JudgeConfig("vlm", model="gpt-4o", frames=2)`.
+
+    A table `{name = "vlm", frames = 2}` and the name alone stand for the same. `name` may be `module:Object` or
+    `file.py:Object`. The options are checked when the thing is made.
+
+    Args:
+        name: The name.
+        **options: The options of what is made.
+    """
+
+    __slots__ = ("name", "options")
+    kind: ClassVar[str] = "part"
+    may_be_nameless: ClassVar[bool] = False
+    name: str
+    options: Mapping[str, Any]
+
+    def __init__(self, name: str, /, **options: Any) -> None:
+        if not isinstance(name, str) or not (name or self.may_be_nameless):
+            raise OptionError(f"name: expected the name of a {self.kind}, got {name!r}", "name")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "options", {key.replace("-", "_"): value for key, value in options.items()})
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen: make another one")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and (self.name, self.options) == (other.name, other.options)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.name))
+
+    def __repr__(self) -> str:
+        options = "".join(f", {key}={value!r}" for key, value in self.options.items())
+        return f"{type(self).__name__}({self.name!r}{options})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remake, (type(self), self.name, dict(self.options))
+
+    @classmethod
+    def read(cls, value: Any, path: str = "") -> Any:
+        """The configuration that a name or a table stands for; a configuration or a made object comes back as it is.
+
+        Args:
+            value: A name, a table with `name`, a configuration, or a made object.
+            path: Where the value stands, for messages.
+
+        Raises:
+            OptionError: The table has no name.
+        """
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str):
+            if not value:
+                raise OptionError(f"{path or cls.kind}: expected the name of a {cls.kind}, got ''", path)
+            return cls(value)
+        if isinstance(value, Mapping):
+            table = dict(value)
+            name = table.pop("name", "" if cls.may_be_nameless else None)
+            if not isinstance(name, str) or not (name or cls.may_be_nameless):
+                prefix = f"{path}." if path else ""
+                raise OptionError(f"{prefix}name: expected the name of a {cls.kind}, got {name!r}", "name")
+            return cls(name, **{str(key): option for key, option in table.items()})
+        if value is None or isinstance(value, int | float | bytes | list | tuple):
+            raise OptionError(f"{path or cls.kind}: expected the name of a {cls.kind} or a table, got {value!r}", path)
+        return value
+
+    def mapping(self) -> dict[str, Any]:
+        """Name and options in one table; parts among the options are names or tables, made objects stay."""
+        return {"name": self.name, **{key: _unwrapped(value) for key, value in self.options.items()}}
+
+    def table(self) -> dict[str, Any]:
+        """The configuration as a table of TOML has it."""
+        return {"name": self.name, **{key: plain(value) for key, value in self.options.items()}}
+
+    @classmethod
+    def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """The options of what a table describes (its `name`, and what else decides which options there are)."""
+        raise NotImplementedError
+
+    @classmethod
+    def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """The options of the model that a table names, where they may stand among those of the part."""
+        return {}
+
+    @classmethod
+    def names_with(cls, option: str) -> list[str]:
+        """The names whose things have an option, for messages."""
+        return []
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, PartConfig):
+        return value.mapping() if value.options else value.name
+    if isinstance(value, list | tuple):
+        return [_unwrapped(inner) for inner in value]
+    return value
+
+
+def name_of(part: Any) -> Any:
+    """The name in what stands for a part: a name, a table or a configuration."""
+    return part.get("name") if isinstance(part, Mapping) else getattr(part, "name", part)
+
+
+def _remake(cls: type[PartConfig], name: str, options: dict[str, Any]) -> PartConfig:
+    return cls(name, **options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Base of configurations that are dataclasses: each field is checked against its annotation when the value is made.
+
+    Numbers may have bounds (`Annotated[int, msgspec.Meta(ge=1)]`), a path becomes text, a sequence a tuple, a table the nested
+    configuration that the field's annotation names.
+
+    Raises:
+        OptionError: A value is not what its field asks for.
+    """
+
+    def __post_init__(self) -> None:
+        for name, option in config_options(type(self)).items():
+            object.__setattr__(self, name, _checked(getattr(self, name), option))
+        self.check()
+
+    def check(self) -> None:
+        """Raises UsageError for options that do not go together."""
+
+    @classmethod
+    def read(cls, value: Any, path: str = "") -> Self:
+        """The configuration that a table stands for, strictly; one that is made already comes back as it is.
+
+        Args:
+            value: A table with the fields as keys, or a configuration.
+            path: Where the table stands, for messages.
+
+        Raises:
+            OptionError: A key is unknown, missing, or has a value that does not fit.
+        """
+        if isinstance(value, cls):
+            return value
+        prefix = f"{path}." if path else ""
+        if not isinstance(value, Mapping):
+            raise OptionError(f"{path or cls.__name__}: expected a table, got {value!r}", path)
+        options = config_options(cls)
+        table = {str(key).replace("-", "_"): inner for key, inner in value.items()}
+        for key in table:
+            if key not in options:
+                there = f"; there are: {', '.join(options)}" if len(options) < 40 else ""
+                raise OptionError(f"{prefix}{key}: there is no such option{nearest(key, options)}{there}", key)
+        if missing := next((o for o in options.values() if o.required and o.name not in table), None):
+            about = f": {missing.description}" if missing.description else ""
+            raise OptionError(f"{prefix}{missing.name} is missing{about}", missing.name)
+        try:
+            return cls(**table)
+        except OptionError as error:
+            raise OptionError(f"{prefix}{error}", error.option) from None
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], **over: Any) -> Self:
+        """The configuration of a TOML or JSON file; keywords take the place of its keys.
+
+        Args:
+            path: The file.
+            **over: Fields that differ from the file.
+
+        Raises:
+            UsageError: The file cannot be read, or holds something else; the message names file and key.
+        """
+        table = {key.replace("-", "_"): value for key, value in load_table(path).items()}
+        try:
+            return cls.read({**table, **over})
+        except OptionError as error:
+            raise OptionError(f"{path}: {error}", error.option) from None
+
+    def but(self, **changes: Any) -> Self:
+        """The configuration with some fields changed."""
+        return replace(self, **changes)
+
+    def table(self) -> dict[str, Any]:
+        """The configuration as a table of TOML has it, without what has its default value."""
+        options = config_options(type(self))
+        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        return {name: plain(value) for name, value in values.items() if value is not None and value != options[name].default}
+
+
+def load_table(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The table of a TOML or JSON file, keys with underscores at the top. Raises UsageError."""
+    return {str(key).replace("-", "_"): value for key, value in read_table(path).items()}
+
+
+def merged(table: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """One table over another: a key of `over` wins, tables are merged, and a part of another name takes nothing over."""
+    result = dict(table)
+    for key, value in over.items():
+        below = result.get(key)
+        if isinstance(below, str) and isinstance(value, Mapping):
+            below = {"name": below}
+        if (
+            isinstance(below, Mapping)
+            and isinstance(value, Mapping)
+            and value.get("name", below.get("name")) == below.get("name")
+        ):
+            result[key] = merged(below, value)
+        else:
+            result[key] = value
+    return result
+
+
+def inner_config(hint: Any) -> type[PartConfig] | type[Config] | None:
+    """The configuration that a field's annotation names, alone, optional or among other things; None: a plain value."""
+    if get_origin(hint) is Annotated:
+        return inner_config(get_args(hint)[0])
+    for one in get_args(hint) or (hint,):
+        if isinstance(one, type) and get_origin(one) is None and issubclass(one, PartConfig | Config):
+            return one
+    return None
+
+
+def plain(value: Any) -> Any:
+    """The value as TOML and JSON have it."""
+    if isinstance(value, PartConfig | Config):
+        return value.table()
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def config_options(cls: type[Config]) -> Mapping[str, Option]:
+    """The fields of a configuration as options, in order."""
+    made = {part.name for part in fields(cls) if part.init}
+    return {name: option for name, option in options_of(cls).items() if name in made}
+
+
+def _checked(value: Any, option: Option) -> Any:
+    if value is None and not option.required and option.default is None:
+        return None
+    if (inner := inner_config(option.type)) is not None:
+        return inner.read(value, option.name)
+    return _without_paths(read_value(_without_paths(value), option))
+
+
+def _without_paths(value: Any) -> Any:
+    """Paths become text, so that a configuration compares and is written the same however it was made; lists become tuples."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return tuple(_without_paths(inner) for inner in value)
+    return value
+
+
+def parts_in(config: Config) -> Iterator[tuple[str, PartConfig | Config]]:
+    """The nested configurations of one, with the names of their fields."""
+    for name in config_options(type(config)):
+        if isinstance(value := getattr(config, name), PartConfig | Config):
+            yield name, value
+
+
+Paths = Sequence[str | Path]

@@ -1,0 +1,110 @@
+"""What runs share: a synchronous call of an asynchronous run, one budget for all models of a run, trajectory files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from prill.errors import InputError, UsageError
+from prill.files.kinds import trajectory_files
+from prill.files.lines import is_stream, read_lines
+from prill.files.outputs import is_stdout
+from prill.files.spending import SPENDING, SpendingFile, spending_beside, spent_on_record
+from prill.models.ledger import Budget, spending_from
+
+R = TypeVar("R")
+log = logging.getLogger("prill.runs")
+
+
+def wait_for(run: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """The result of an asynchronous run, from a script or from a notebook where an event loop is running already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run())
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(run())).result()
+
+
+def opened_folders(paths: Iterable[str | Path]) -> list[str]:
+    """The trajectory files that paths and folders name; other files in the folders are logged. Raises UsageError."""
+    return [str(path) for path in trajectory_files(list(map(str, paths)), log.warning)]
+
+
+def count_lines(paths: Iterable[str], limit: int | None = None) -> int:
+    """The number of lines of some files, at most `limit`. A damaged archive counts as far as it goes: the run reports it."""
+    count = 0
+    for path in paths:
+        with contextlib.suppress(InputError):
+            for _ in read_lines(path):
+                count += 1
+    return count if limit is None else min(count, limit)
+
+
+@contextlib.contextmanager
+def run_budget(
+    limit: float | None,
+    *,
+    folder: str | Path | None = None,
+    file: str | Path | None = None,
+    begin_again: bool = False,
+    planned: bool = False,
+) -> Iterator[None]:
+    """One budget for all models that are made inside; it is that of the run, however often the run is begun.
+
+    What the run spends is kept in a file of its `folder`, where it has one, without a budget, too; with a budget beside its
+    output `file`.
+
+    Args:
+        limit: US dollars for all calls; None: no limit.
+        folder: The folder that the run writes.
+        file: The file that the run writes, where it has no folder.
+        begin_again: Forget what was spent before.
+        planned: Nothing is spent, and no file says so.
+
+    Raises:
+        UsageError: The file of what was spent cannot be read.
+    """
+    if file is not None and (limit is None or is_stdout(file) or is_stream(file)):
+        file = None
+    if planned:
+        with spending_from(Budget(limit)) if limit is not None else contextlib.nullcontext():
+            yield
+        return
+    if limit is None and folder is None:
+        yield
+        return
+    record, spent = None, 0.0
+    if folder is not None or file is not None:
+        record, spent = _spending(Path(folder or file or ""), limit, begin_again=begin_again, is_folder=folder is not None)
+    if limit is not None and spent:
+        log.info("$%.4f of the budget of $%g were spent before", spent, limit)
+    budget = Budget(limit, spent_usd=spent, record=record)
+    try:
+        with spending_from(budget):
+            yield
+    finally:
+        budget.close()
+
+
+def _spending(output: Path, limit: float | None, *, begin_again: bool, is_folder: bool) -> tuple[SpendingFile | None, float]:
+    """The file with what a run has spent, and that; None where another process keeps it, and there is no limit."""
+    record = SpendingFile(output / SPENDING if is_folder else spending_beside(output), needed=limit is not None)
+    if record.path.parent.is_dir() and not record.lock():
+        return None, 0.0
+    try:
+        if begin_again:
+            record.clear()
+        known = record.read()
+    except UsageError:
+        record.unlock()
+        raise
+    if limit is None or begin_again or (is_folder and known is not None):
+        return record, known or 0.0
+    # A folder that has no such file was recorded before there was one; beside a verdict file it is kept with a budget only.
+    return record, max(known or 0.0, spent_on_record(sorted(output.glob("*.jsonl")) if is_folder else [output]))

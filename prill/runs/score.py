@@ -1,0 +1,198 @@
+"""Judge trajectory files into a verdict file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from prill.config.values import Config, name_of
+from prill.evaluators.combine import Savings, cascade_inside, savings
+from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike
+from prill.files.lines import is_stream
+from prill.files.outputs import check_output, is_stdout
+from prill.files.shards import Shard
+from prill.models.registry import ModelConfig, ModelLike
+from prill.protocols import Evaluator
+from prill.runs.base import opened_folders, run_budget, wait_for
+from prill.runs.cautions import fitted_on, hard_scores, left_out, strangers, unknown_keys, weaker_second
+from prill.runs.judges import make_run_judge
+from prill.runs.plan import RunPlan, plan_judging, seconds_each
+from prill.scoring import Tally, lasting_keys, score_files
+from prill.store import read_verdicts
+from prill.tables import Verdicts, table
+from prill.transcripts import transcript_folder
+from prill.types import EvaluatorInfo
+from prill.workers.engines import EngineLike, make_engine
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreConfig(Config):
+    """What `prill score` does: judge trajectory files into a verdict file, which a later run continues."""
+
+    trajectories: Annotated[
+        Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -")
+    ]
+    output: Annotated[str | Path, Meta(description="verdict file; a run that was stopped resumes there; or -")]
+    judge: Annotated[JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")]
+    model: Annotated[ModelLike | None, Meta(description="model that the judge asks, unless it names another")] = None
+    budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
+    concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
+    processes: Annotated[int, Meta(ge=1, description="processes that share the work")] = 1
+    engine: Annotated[EngineLike | None, Meta(description="ray: workers of a cluster, or of this machine")] = None
+    limit: Annotated[int | None, Meta(ge=1, description="look at the first N trajectories only")] = None
+    shard: Annotated[str | Shard | None, Meta(description="this machine's share of the trajectories, such as 1/4")] = None
+    resume: Annotated[bool, Meta(description="continue the verdict file; else it becomes FILE.bak and a new one begins")] = True
+    retry_unscored: Annotated[bool, Meta(description="judge again what is unscored, besides what is missing")] = False
+    transcripts: Annotated[
+        str | Path | bool, Meta(description="folder for what models were asked and answered (default: next to the output)")
+    ] = True
+
+    @property
+    def transcript_folder(self) -> str | None:
+        """The folder for transcripts; None: keep none, as for verdicts that go to no file of their own."""
+        if not isinstance(self.transcripts, bool):
+            return str(self.transcripts)
+        on_disk = not is_stdout(self.output) and not is_stream(self.output)
+        return str(transcript_folder(self.output)) if self.transcripts and on_disk else None
+
+
+@dataclass(frozen=True)
+class ScoreResult:
+    """What a run came to.
+
+    Attributes:
+        tally: Counts of verdicts, reasons for unscored ones, and what models were asked for.
+        judge: The judge, as verdicts name it.
+        output: The verdict file.
+        cautions: What to know before the figures are used.
+        saved: What a cascade saved; None for another judge.
+    """
+
+    tally: Tally
+    judge: EvaluatorInfo
+    output: str
+    transcripts: str | None
+    cautions: tuple[str, ...] = ()
+    saved: Savings | None = None
+
+    def verdicts(self) -> Verdicts:
+        """The verdicts in the file, those of earlier runs included."""
+        return Verdicts(read_verdicts(self.output))
+
+    def to_pandas(self) -> Any:
+        """The verdicts as a pandas table."""
+        return table(self.output).to_pandas()
+
+    def __str__(self) -> str:
+        unscored = sum(self.tally.unscored.values())
+        counts = f"{self.tally.succeeded} success, {self.tally.failed} failure, {unscored} unscored"
+        return f"{counts}, {self.tally.skipped} already there -> {self.output}"
+
+
+async def score_async(
+    config: ScoreConfig,
+    *,
+    stop: asyncio.Event | None = None,
+    progress: Callable[[Tally], None] = lambda tally: None,
+) -> ScoreResult:
+    """Judges trajectory files into a verdict file, skipping what it already holds.
+
+    Args:
+        config: What to judge, by whom, and where verdicts go.
+        stop: Once it is set no new trajectory is begun.
+        progress: Called after every trajectory.
+
+    Returns:
+        The counts; `verdicts()` reads the file.
+
+    Raises:
+        UsageError: The configuration cannot be carried out, or nothing could be read.
+        EndpointError: The model's endpoint takes no call.
+    """
+    trajectories = _prepared(config)
+    engine = make_engine(config.engine) if config.engine is not None else None
+    with run_budget(config.budget_usd, file=str(config.output), begin_again=not config.resume):
+        judge = make_run_judge(config.judge, model=config.model, concurrency=config.concurrency, trajectories=trajectories)
+        tally = await score_files(
+            trajectories,
+            judge,
+            config.output,
+            concurrency=config.concurrency,
+            processes=config.processes,
+            engine=engine,
+            limit=config.limit,
+            shard=_shard(config),
+            resume=config.resume,
+            retry_unscored=config.retry_unscored,
+            transcripts=config.transcript_folder,
+            stop=stop,
+            progress=progress,
+        )
+    on_disk = not is_stdout(config.output) and not is_stream(config.output)
+    cascade = on_disk and tally.read and cascade_inside(judge) is not None
+    return ScoreResult(
+        tally,
+        judge.info,
+        str(config.output),
+        config.transcript_folder,
+        _cautions(judge, tally),
+        savings(read_verdicts(config.output)) if cascade else None,
+    )
+
+
+def score(config: ScoreConfig, *, progress: Callable[[Tally], None] = lambda tally: None) -> ScoreResult:
+    """Judges trajectory files into a verdict file; `score_async` for scripts and notebooks."""
+    return wait_for(lambda: score_async(config, progress=progress))
+
+
+def plan_score(config: ScoreConfig) -> RunPlan:
+    """What the run would do and ask of models, found out without a call. Raises UsageError."""
+    trajectories = _prepared(config)
+    with run_budget(config.budget_usd, file=str(config.output), begin_again=not config.resume, planned=True):
+        judge = make_run_judge(config.judge, model=config.model, concurrency=config.concurrency, trajectories=trajectories)
+        keys = lasting_keys(config.output, retry_unscored=config.retry_unscored) if config.resume else {}
+        model, prices = priced_model(config.judge, config.model)
+        plan = plan_judging(
+            judge, trajectories, limit=config.limit, keys=keys, shard=_shard(config), model=model, prices=prices
+        )
+        each = seconds_each(str(config.output)) if keys else None
+        return plan.run_plan(seconds=None if each is None else each * plan.todo / config.concurrency)
+
+
+def priced_model(judge: JudgeLike, model: ModelLike | None) -> tuple[str | None, str | None]:
+    """The name of the model by which a plan finds the price, None where the judge tells it; and the price table."""
+    options = judge.options if isinstance(judge, JudgeConfig) else {}
+    shared = model.mapping() if isinstance(model, ModelConfig) else {}
+    described = isinstance(judge, JudgeConfig) and judge.name.endswith(DESCRIPTIONS)
+    name = None if described else name_of(options.get("model")) or shared.get("name") or ""
+    prices = options.get("prices") or shared.get("prices")
+    return (name if isinstance(name, str) or name is None else None), prices if isinstance(prices, str) else None
+
+
+def _prepared(config: ScoreConfig) -> list[str]:
+    trajectories = opened_folders(config.trajectories)
+    check_output(config.output, "verdicts", trajectories, continued=config.resume)
+    return trajectories
+
+
+def _shard(config: ScoreConfig) -> Shard | None:
+    return Shard.read(config.shard) if isinstance(config.shard, str) else config.shard
+
+
+def _cautions(judge: Evaluator, tally: Tally) -> tuple[str, ...]:
+    return tuple(
+        chain(
+            unknown_keys(tally.unknown_keys),
+            fitted_on(judge, tally),
+            strangers(judge),
+            weaker_second(judge),
+            hard_scores(judge, tally),
+            left_out(judge, tally),
+        )
+    )

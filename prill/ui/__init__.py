@@ -1,0 +1,1 @@
+"""Pages to look at: reports, and the annotation UI; they share one look."""

@@ -1,0 +1,166 @@
+"""A run is a value: flags, a TOML file and Python make the same configuration of each command."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import prill
+from prill.cli.commands import COMMANDS
+from prill.cli.derive import Switches, derive
+from prill.config.values import Config, config_options
+from prill.errors import UsageError
+from prill.registry import load_object
+
+
+@dataclass(frozen=True)
+class Ways:
+    """One configuration, three ways."""
+
+    flags: str
+    toml: str
+    python: Callable[[], Config]
+
+
+WAYS: dict[str, list[Ways]] = {
+    "score": [
+        Ways(
+            "a.jsonl b.jsonl -o v.jsonl --judge vlm --judge.frames 2 --model gpt-4o --base-url http://x --no-resume --limit 3",
+            """
+            trajectories = ["a.jsonl", "b.jsonl"]
+            output = "v.jsonl"
+            resume = false
+            limit = 3
+            judge = {name = "vlm", frames = 2}
+            model = {name = "gpt-4o", base-url = "http://x"}
+            """,
+            lambda: prill.ScoreConfig(
+                trajectories=[Path("a.jsonl"), "b.jsonl"],
+                output=Path("v.jsonl"),
+                judge=prill.JudgeConfig("vlm", frames=2),
+                model={"name": "gpt-4o", "base_url": "http://x"},
+                resume=False,
+                limit=3,
+            ),
+        ),
+        Ways(
+            "a.jsonl -o v.jsonl --judge modular --captioner vlm --captioner.model m --no-transcripts --processes 2",
+            """
+            trajectories = ["a.jsonl"]
+            output = "v.jsonl"
+            transcripts = false
+            processes = 2
+            [judge]
+            name = "modular"
+            [judge.captioner]
+            name = "vlm"
+            model = "m"
+            """,
+            lambda: prill.ScoreConfig(
+                trajectories=["a.jsonl"],
+                output="v.jsonl",
+                judge={"name": "modular", "captioner": {"name": "vlm", "model": "m"}},
+                transcripts=False,
+                processes=2,
+            ),
+        ),
+    ],
+}
+CASES = [pytest.param(name, ways, id=f"{name}-{index}") for name, each in WAYS.items() for index, ways in enumerate(each)]
+
+
+def read(name: str, argv: list[str]) -> tuple[Config, Switches]:
+    """The configuration that a command line gives."""
+    command = COMMANDS[name]
+    derived, rest = derive(load_object(command.config), argv, command.words, prog=f"prill {name}", dry_run=command.dry_run)
+    return derived.read(rest)
+
+
+def test_every_command_is_compared() -> None:
+    assert set(WAYS) == set(COMMANDS)
+
+
+@pytest.mark.parametrize(("name", "ways"), CASES)
+def test_three_ways_make_one_configuration(name: str, ways: Ways, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(ways.toml)
+    python = ways.python()
+    assert read(name, ways.flags.split())[0] == python
+    assert read(name, [str(tmp_path / "run.toml")])[0] == python
+    assert type(python).load(tmp_path / "run.toml") == python
+
+
+@pytest.mark.parametrize(("name", "ways"), CASES)
+def test_configuration_survives_its_own_table(name: str, ways: Ways) -> None:
+    python = ways.python()
+    assert type(python).read(python.table()) == python
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_short_and_starts_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from prill.cli import main
+
+    with pytest.raises(SystemExit) as ended:
+        main([*name.split(), "--help"])
+    shown = capsys.readouterr().out.splitlines()
+    assert ended.value.code == 0
+    assert len(shown) < 60
+    assert sum(line.strip().startswith(f"prill {name}") for line in shown[:8]) == 3
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_fields_are_described(name: str) -> None:
+    options: Any = config_options(load_object(COMMANDS[name].config))
+    assert [option.name for option in options.values() if not option.description] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_configurations_are_frozen(name: str) -> None:
+    config = WAYS[name][0].python()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.output = "x"  # type: ignore[attr-defined]
+
+
+def test_flags_come_over_the_file(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(WAYS["score"][0].toml)
+    config, _ = read("score", [str(tmp_path / "s.toml"), "--judge.frames", "5", "--limit", "9"])
+    assert config == WAYS["score"][0].python().but(limit=9, judge=prill.JudgeConfig("vlm", frames=5))
+    other, _ = read("score", [str(tmp_path / "s.toml"), "--judge", "self-report"])
+    assert other.table()["judge"] == {"name": "self-report"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--judgee", "vlm"], "--judgee: there is no such option (did you mean '--judge'?)"),
+        (["--judge", "vlm", "--judge.frame", "2"], "--judge.frame: there is no such option (did you mean '--judge.frames'?)"),
+        (["--judge", "vlm", "--judge.frames", "two"], "--judge.frames: Expected `int`"),
+        (["--judge", "vlm", "--rubrics", "2"], "--rubrics: judge 'vlm' has no such option; judges that have it: rubric"),
+        (["--judge", "webjudge", "--top-k", "2"], "--top-k: say which one: --judge.top-k or --model.top-k"),
+        ([], "--judge is missing"),
+    ],
+)
+def test_wrong_flags_are_named(argv: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        read("score", ["t.jsonl", "-o", "v.jsonl", *argv])
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("limits = 3", "limits: there is no such option (did you mean 'limit'?)"),
+        ("limit = 0", "limit: Expected `int` >= 1"),
+        ("judge = {nam = 'vlm'}", "judge.name: expected the name of a judge"),
+    ],
+)
+def test_wrong_keys_are_named_with_their_file(table: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(f"trajectories = ['t.jsonl']\noutput = 'v.jsonl'\n{table}\n")
+    with pytest.raises(UsageError) as raised:
+        read("score", [str(path), *(() if "judge" in table else ("--judge", "vlm"))])
+    assert str(raised.value).startswith(f"{path}: {message}")
