@@ -150,8 +150,8 @@ def make_judge(
 
     `defaults` are options for every judge in the description that has them and does not say otherwise: a model and a captioner
     for all parts of a cascade, say. `choose_captioner` names one for a judge that needs a captioner, or whose model takes no
-    images, and says nothing of it. `shared_model` is the model of judges that name none; its options hold for named ones too, where they
-    do not say otherwise. `lax` reads numbers from text, for the command line. A judge that is made already comes
+    images, and says nothing of it. `shared_model` is the model of judges that name none; its options hold for named ones, too,
+    where they do not say otherwise. `lax` reads numbers from text, for the command line. A judge that is made already comes
     back with what `options` put around it. Raises OptionError for an option that a judge does not have, UsageError otherwise.
     """
     context = _Context(defaults or {}, lax, choose_captioner, shared_model)
