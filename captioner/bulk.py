@@ -100,11 +100,27 @@ async def caption_files(
     limit: int | None = None,
     **asking: Unpack[Asking],
 ) -> CaptionTally:
-    """Captions the screenshots of trajectory files (or of the `last` states of each trajectory) into a caption file.
+    """Captions the screenshots of trajectory files into a caption file. The same call resumes.
 
-    Pictures are told apart by their content, and what the file holds already is not made again. A picture without a caption
-    has a line that says why; a file that cannot be read has none. Raises UsageError when no trajectory could be read, for a
-    captioner that looks at no pictures, and for an output that holds something else, cannot be written, or is a pipe.
+    Screenshots are identified by their content, and captions that the file already holds are kept. A screenshot without a
+    caption gets a line that says why; one that cannot be read gets none.
+
+    Args:
+        paths: Trajectory files, or folders of them.
+        captioner: The captioner.
+        output: The caption file.
+        last: Only the last so many states of each trajectory. None: all.
+        limit: Only the first so many trajectories. None: all.
+        **asking: `concurrency` (None: the captioner's own, else 16), `resume` (keep what the file holds; default True),
+            `retry_unscored` (ask again for failures in it), `stop` (an event after which no screenshot is begun), `progress`
+            (called with the tally) and `engine` (workers that share the calls).
+
+    Returns:
+        The tally.
+
+    Raises:
+        UsageError: No trajectory could be read, the captioner looks at no images, or the output holds something else, cannot be
+            written or is a pipe.
     """
     expect_place(output, "captions, which are continued,")
     with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):

@@ -65,8 +65,18 @@ class CaptionLog(VerdictLog):
 
 
 def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
-    """Every caption of a file in order; of a picture that comes again, the last one counts. An incomplete last line, left by
-    a crash, is passed over. Raises InputError for a broken line, UsageError for a file without captions."""
+    """Reads the captions of a caption file, in order. Where an image comes twice, the last caption counts.
+
+    Args:
+        path: The caption file. An incomplete last line, left by a crash, is ignored.
+
+    Yields:
+        The captions.
+
+    Raises:
+        InputError: A line is broken.
+        UsageError: The file holds no captions.
+    """
     decoder = msgspec.json.Decoder(Caption)
     empty = True
     for line in read_lines(path):

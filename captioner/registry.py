@@ -56,9 +56,21 @@ CaptionerLike = CaptionerConfig | str | Mapping[str, Any] | Captioner
 def make_captioner(captioner: CaptionerLike, *, place: str = "captioner", lax: bool = False, **options: Any) -> Captioner:
     """The captioner of a name, with its options; a table `{name = "…", …}` holds both, and a captioner comes back as it is.
 
-    A name may be `module:Object` or `file.py:Object` of one's own, or a caption file, `FILE.jsonl`. Beside the options of a
-    captioner that asks a model those of the model may stand. `place` and `lax` as in `prill.registry.read_options`. Raises
-    UsageError.
+    Options of the model may stand next to those of a captioner that asks one.
+
+    Args:
+        captioner: A name, `module:Object` or `file.py:Object` of your own, a caption file (`FILE.jsonl`), a table `{name = "…",
+            …}` with the name and the options, or a captioner, which is returned unchanged.
+        place: Where the description stands, for messages.
+        lax: Read numbers and truth values from text, for the command line.
+        **options: The captioner's options. Those of a table win over these.
+
+    Returns:
+        The captioner. It has a `name` and is called with an observation.
+
+    Raises:
+        OptionError: An option is unknown, missing or of the wrong type.
+        UsageError: No captioner has that name, or the object is not a captioner.
     """
     if isinstance(captioner, CaptionerConfig):
         captioner = captioner.mapping()
@@ -109,7 +121,18 @@ def _model(model: Any, at: str, place: str, lax: bool, settings: Mapping[str, An
 
 
 def captioner_for(paths: Iterable[str | os.PathLike[str]]) -> str:
-    """The name that fits the last state of the first trajectory: its caption, else its text, else its screenshot."""
+    """Chooses the captioner that fits the first trajectory of some files.
+
+    Args:
+        paths: Trajectory files, read in order as far as the first trajectory with an observation.
+
+    Returns:
+        `"given"` where its last state has a caption, else `"text"` where it has text, else `"ocr"`; `"given"` where no file has
+        an observation.
+
+    Raises:
+        UsageError: A file cannot be read.
+    """
     for path in paths:
         for item in read_trajectories(path):
             if isinstance(item, BadLine) or not item.observations:

@@ -84,10 +84,24 @@ async def training_data(
     limit: int | None = None,
     **asking: Unpack[Asking],
 ) -> TrainingTally:
-    """Asks for captions of the screenshots of trajectory files, and writes the rows; see the module for the files.
+    """Asks for captions of the screenshots of trajectory files, and writes training rows. The same call resumes.
 
-    The same call goes on where a run broke off, and honours what people decided since (`decisions.jsonl`). A run that was
-    stopped writes no rows. Raises UsageError like `prill.captioner.bulk.caption_files`.
+    What people decided since the last call (`decisions.jsonl`) is applied. A stopped run writes no rows.
+
+    Args:
+        paths: Trajectory files, or folders of them.
+        captioner: The captioner to learn from.
+        folder: The folder for captions, rows and images.
+        spec: What becomes a row. None: the defaults.
+        last: Only the last so many states of each trajectory. None: all.
+        limit: Only the first so many trajectories. None: all.
+        **asking: As in `caption_files`.
+
+    Returns:
+        The tally: rows, rows corrected by a person, and what was dropped, by reason.
+
+    Raises:
+        UsageError: As in `caption_files`; or the folder is a file, or holds rows of something else.
     """
     spec, root = spec or TrainingSpec(), Path(folder)
     expect_place(folder, "training data, a folder,")

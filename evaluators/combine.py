@@ -245,7 +245,18 @@ class Savings:
 
 
 def savings(verdicts: Iterable[Verdict]) -> Savings:
-    """What the cascade that made these verdicts saved, also where its scores were calibrated. Raises UsageError for others."""
+    """Computes what a cascade saved, also where its scores were calibrated.
+
+    Args:
+        verdicts: The cascade's verdicts.
+
+    Returns:
+        How many trajectories were judged, how many went on to the second judge, and the calls and US dollars saved. These two
+        are None where the second judge was never asked, the dollars also where a price is unknown.
+
+    Raises:
+        UsageError: A verdict is not that of a cascade.
+    """
     count, second = 0, []
     for verdict in verdicts:
         if not verdict.opinions or len(verdict.opinions) > 2:

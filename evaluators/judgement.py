@@ -35,9 +35,19 @@ class Judgement:
 
 
 async def verdict_of(evaluator: Evaluator, trajectory: Trajectory, judge: Callable[[], Awaitable[Judgement]]) -> Verdict:
-    """Runs a judgement and records it with what it cost; Unscored errors become unscored verdicts here.
+    """Runs a judgement and records its outcome and cost. An `Unscored` error becomes an unscored verdict.
 
-    `seconds` leaves out the time in which all that the judgement waited for was its turn to call the model.
+    Args:
+        evaluator: The judge, for the record.
+        trajectory: The trajectory.
+        judge: Makes the judgement.
+
+    Returns:
+        The verdict. `seconds` leaves out the time spent only waiting for a turn to call the model.
+
+    Raises:
+        EndpointError: The judge's model cannot be used at all.
+        UsageError: The judge cannot be used as described.
     """
     start = time.perf_counter()
     with metered() as meter:

@@ -26,7 +26,14 @@ def task_of(trajectory: Trajectory) -> str:
 
 
 def task_names(trajectories: Iterable[Trajectory | BadLine]) -> dict[str, str]:
-    """The task of each trajectory by its id, as figures with intervals want it for `tasks`; broken lines have none."""
+    """Maps trajectories to tasks, as figures with intervals expect it for `tasks`.
+
+    Args:
+        trajectories: The trajectories. Broken lines are ignored.
+
+    Returns:
+        The task's name by trajectory id.
+    """
     return {item.id: task_of(item) for item in trajectories if isinstance(item, Trajectory)}
 
 

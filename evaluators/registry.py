@@ -146,7 +146,7 @@ def make_judge(
     shared_model: ModelConfig | None = None,
     **options: Any,
 ) -> Evaluator:
-    """The judge of a name (or `module:Object`, `file.py:Object`), of a description, or of a .toml or .json file with one.
+    """Makes a judge from a name, a description or a file.
 
     `defaults` are options for every judge in the description that has them and does not say otherwise: a model and a captioner
     for all parts of a cascade, say. `choose_captioner` names one for a judge that needs a captioner, or whose model takes no
@@ -173,7 +173,17 @@ def make_judge(
 
 
 def judge_options(name: str) -> Mapping[str, Option]:
-    """The options of a judge by name, without those of its model and those that go around it. Raises UsageError."""
+    """Lists the options of a judge.
+
+    Args:
+        name: A name, or `module:Object` or `file.py:Object` of your own.
+
+    Returns:
+        The options by name, without those of the judge's model and wrappers.
+
+    Raises:
+        UsageError: No judge has that name.
+    """
     return options_of(JUDGES.maker(name))
 
 

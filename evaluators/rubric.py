@@ -77,10 +77,16 @@ def hash_of(rubrics: Mapping[str, Rubric]) -> str:
 
 
 def read_rubrics(path: str | os.PathLike[str]) -> dict[str, Rubric]:
-    """Rubrics by task id or by goal, from a file of JSON lines (.gz too) or, when its name ends in .toml, `[[rubric]]` tables.
+    """Reads rubrics: each has a `task_id` or a `goal`, and `criteria` with a `text` and a `weight` (1 where it is absent).
 
-    Each has a `task_id` or a `goal`, and `criteria` with a `text` and, where it is not 1, a `weight`. Raises UsageError with
-    the place for anything else.
+    Args:
+        path: A file of JSON lines (.gz too) or, when its name ends in .toml, of `[[rubric]]` tables.
+
+    Returns:
+        The rubrics by task id or goal.
+
+    Raises:
+        UsageError: The file holds no rubric, holds one twice, or a rubric is not of that form; the message says where.
     """
     rubrics: dict[str, Rubric] = {}
     for place, row in _rows(Path(path)):

@@ -162,10 +162,18 @@ class StepJudge(StepsSpec, ModelJudge):
 
 
 def kept_steps(verdict: Verdict, threshold: float, *, stop_at_reached: bool = True) -> tuple[int, ...]:
-    """The places of the steps worth learning from: those with a reward of `threshold` (the paper: p) or more.
+    """Selects the steps that are worth learning from.
 
-    What comes after the first step that reached the goal is dropped, unless `stop_at_reached` is False. An unscored verdict
-    keeps nothing. Raises UsageError for the verdict of a judge that does not judge steps.
+    Args:
+        verdict: The verdict of a judge of steps. An unscored one keeps nothing.
+        threshold: The least reward of a kept step.
+        stop_at_reached: Drop what comes after the first step that reached the goal.
+
+    Returns:
+        The indices of the steps, from 0, ascending.
+
+    Raises:
+        UsageError: The judge did not judge steps.
     """
     if verdict.unscored is not None:
         return ()
@@ -181,9 +189,14 @@ def kept_steps(verdict: Verdict, threshold: float, *, stop_at_reached: bool = Tr
 
 
 def outcome_rewards(verdict: Verdict, trajectory: Trajectory) -> tuple[float, ...] | None:
-    """The paper's rewards of a verdict on the outcome: 0 for every step, and 1 for the last one after success.
+    """Turns the outcome of a trajectory into rewards of its steps.
 
-    None for an unscored verdict: no reward is known.
+    Args:
+        verdict: The verdict.
+        trajectory: The trajectory that was judged.
+
+    Returns:
+        One reward a step: 0, and 1 for the last step of a success. None for an unscored verdict.
     """
     if verdict.success is None:
         return None

@@ -103,7 +103,14 @@ ON_SCREENSHOTS = ("inject-screenshot", "confirm-screenshot")
 
 
 def families(images: Path) -> dict[str, tuple[Variant, ...]]:
-    """The variants of every family, strengths rising; `images` is the folder for screenshots that are drawn."""
+    """Makes the attacks on judges.
+
+    Args:
+        images: The folder for screenshots that an attack draws.
+
+    Returns:
+        The variants of each family, in rising strength.
+    """
     made: dict[str, tuple[Variant, ...]] = {
         name: (Variant(name, 1.0, name, attack),) for name, attack in _of_one_strength(images).items()
     }

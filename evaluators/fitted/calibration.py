@@ -127,7 +127,17 @@ class Calibration:
 
 
 def read_calibration(path: str | os.PathLike[str]) -> Calibration:
-    """The file that `prill calibrate` wrote. Raises UsageError when it is none."""
+    """Reads a calibration file.
+
+    Args:
+        path: A file that `prill calibrate` wrote.
+
+    Returns:
+        The calibration.
+
+    Raises:
+        UsageError: The file cannot be read, or is not a calibration of this version.
+    """
     try:
         calibration = msgspec.json.decode(Path(path).read_bytes(), type=Calibration)
     except OSError as error:

@@ -147,9 +147,19 @@ class Disagreement:
 def pair(
     verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str | None = None, truth: str = "majority"
 ) -> Pairing:
-    """Joins verdicts and labels; of several verdicts of an id the last counts, of several labels what the rule `truth` says.
+    """Joins verdicts and labels by id. Of several verdicts of an id the last counts.
 
-    Raises UsageError when no id is in both, when no matching label is decided, or when several evaluators judged.
+    Args:
+        verdicts: The verdicts of one judge.
+        labels: The labels.
+        source: Which source of labels to use. None: the only one there is.
+        truth: The rule for annotators who differ, as in `gold_labels`.
+
+    Returns:
+        The pairs, and what is without a partner or undecided.
+
+    Raises:
+        UsageError: No id is in both, no matching label is decided, or there are verdicts of several judges.
     """
     source, by_id = labels_of(labels, source, truth)
     evaluator, latest = latest_verdicts(verdicts)
@@ -183,11 +193,21 @@ def pair(
 
 
 def by_step(verdicts: Iterable[Verdict], labels: Iterable[LabelRecord]) -> tuple[tuple[Verdict, ...], tuple[LabelRecord, ...]]:
-    """The same for each labelled step alone, under the id `TRAJECTORY step N` (from 0): success is a step towards the goal, or
-    that reaches it.
+    """Splits verdicts and labels into single steps, under the ids `TRAJECTORY step N` (N from 0).
 
-    A label of not_sure is undecided, and a judge's not_sure no success, as it is in rewards. A step whose reply held no label
-    is unscored, and so are all steps of a trajectory that is. Raises UsageError where nothing is said of steps.
+    Success means that a step moves towards the goal or reaches it. A label `not_sure` is undecided; a judge's `not_sure` is not
+    a success, as in rewards. A step without a label in the judge's reply is unscored, and so are all steps of an unscored
+    trajectory.
+
+    Args:
+        verdicts: Verdicts of a judge of steps.
+        labels: Labels with labels of steps.
+
+    Returns:
+        The verdicts and the labels of the labelled steps.
+
+    Raises:
+        UsageError: No label, or no verdict, says anything of single steps.
     """
     known = list(labels)
     of_steps = tuple(
@@ -246,7 +266,21 @@ def agreement(
 
 
 def agreement_of(pairing: Pairing, tasks: Mapping[str, str] | None = None) -> Agreement:
-    """Like `agreement`, for what is joined already."""
+    """Compares the verdicts of a judge with labels.
+
+    Args:
+        pairing: Verdicts and labels, joined by `pair`.
+        tasks: The task of each trajectory id (`prill.evaluators.task_names`). Intervals then resample tasks instead of
+            trajectories, since runs of one task are not independent. An id without a task is a task of its own. None: resample
+            trajectories.
+
+    Returns:
+        The figures, most in [0, 1], with 95 % intervals. A label without a verdict counts as wrong in the last figure, if
+        `tasks` has its id or is None.
+
+    Raises:
+        UsageError: `tasks` has none of the judged ids.
+    """
     pairs = pairing.pairs
     if tasks is not None and not any(p.verdict.id in tasks for p in pairs):
         raise UsageError(f"the trajectories are others than those judged: none has id {pairs[0].verdict.id!r}")

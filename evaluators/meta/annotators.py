@@ -43,10 +43,21 @@ class AnnotatorAgreement:
 def annotator_agreement(
     labels: Iterable[LabelRecord], source: str | None = None, tasks: Mapping[str, str] | None = None
 ) -> AnnotatorAgreement | None:
-    """The agreement of the decided labels of one source; None where no trajectory has two annotators.
+    """Computes how far the annotators of one source agree. Only decided labels count.
 
-    One annotator has one vote: who said both success and failure has none. Labels without a name are of different annotators.
-    Raises UsageError when there are several sources and none is chosen.
+    An annotator has one vote on a trajectory, and none after labels of both success and failure. Labels without an annotator's
+    name count as different annotators.
+
+    Args:
+        labels: The labels.
+        source: Which source of labels to use. None: the only one there is.
+        tasks: The task of each trajectory id; intervals then resample tasks. None: resample trajectories.
+
+    Returns:
+        The figures, in [0, 1] and kappas in [-1, 1]; None where no trajectory has two annotators.
+
+    Raises:
+        UsageError: There are several sources and `source` is None.
     """
     import numpy as np
 

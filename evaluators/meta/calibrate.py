@@ -94,11 +94,22 @@ def calibrate(
     seed: int = 0,
     digests: Mapping[str, RunDigests] | None = None,
 ) -> CalibrationResult:
-    """The calibration for one judge's verdicts. `tasks` maps ids to tasks, which are never split between parts; `digests` has
-    what names the runs, for the file: without them it knows their ids alone.
+    """Fits the map from a judge's scores to probabilities, and a threshold on them.
 
-    `auto` takes platt, or isotonic where its Brier score on runs that the map was not fitted to is clearly lower. Raises
-    UsageError for too few labels, for `tasks` of others, and when no threshold reaches the precision.
+    Args:
+        pairing: Verdicts and labels, joined by `pair`.
+        method: `"platt"`, `"isotonic"`, or `"auto"`: platt, unless isotonic has a clearly lower Brier score on trajectories
+            that it was not fitted to.
+        goal: What the threshold is chosen for: a precision, or costs. None: the default goal.
+        tasks: The task of each trajectory id. A task is never split between the folds. None: each trajectory is its own.
+        seed: Draws the folds.
+        digests: What identifies the judged trajectories, by id, for the file. None: it records their ids alone.
+
+    Returns:
+        The calibration, and its quality on trajectories that were held out.
+
+    Raises:
+        UsageError: There are too few labels, `tasks` has none of the ids, or no threshold reaches the precision.
     """
     goal = goal or Goal()
     scored = [pair for pair in pairing.pairs if pair.verdict.success is not None]

@@ -102,9 +102,19 @@ class Slice:
 
 
 def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = None) -> Comparison:
-    """Compares two judges. `first_right` counts the trajectories on which only the first agrees with the label.
+    """Compares two judges on the labelled trajectories that both judged.
 
-    Raises UsageError when no labelled trajectory was judged by both.
+    Args:
+        first: Verdicts of the first judge, joined with labels by `pair`.
+        second: Verdicts of the second judge, joined with the same labels.
+        tasks: The task of each trajectory id; the interval then resamples tasks. None: resample trajectories.
+
+    Returns:
+        The difference of the accuracies (first less second, in [-1, 1]) with its 95 % interval, and McNemar's test.
+        `first_right` counts the trajectories on which only the first judge agrees with the label.
+
+    Raises:
+        UsageError: No labelled trajectory was judged by both.
     """
     import numpy as np
 
@@ -165,9 +175,14 @@ def _share(drawn: NDArray[Any]) -> NDArray[Any]:
 
 
 def rank_agents(pairing: Pairing, agents: Mapping[str, str]) -> AgentRanking | None:
-    """The agents' success rates by judge and by label, and how far the two orders agree; None with fewer than two agents.
+    """Ranks agents by success rate, once by the judge and once by the labels.
 
-    `agents` maps ids to agents; trajectories that it lacks, and unscored ones, are left out on both sides.
+    Args:
+        pairing: Verdicts and labels, joined by `pair`. Unscored verdicts are left out on both sides.
+        agents: The agent of each trajectory id. Ids that it lacks are left out.
+
+    Returns:
+        The success rates, in [0, 1], and Kendall's tau of the two orders, in [-1, 1]; None with fewer than two agents.
     """
     outcomes: dict[str, list[tuple[bool, bool]]] = {}
     for pair in pairing.pairs:
@@ -219,7 +234,16 @@ def slice_value(trajectory: Trajectory, by: str) -> str | None:
 
 
 def slices(pairing: Pairing, by: str, values: Mapping[str, str]) -> tuple[Slice, ...]:
-    """One part for each value, the largest first. `values` maps ids to values; ids that it lacks form the part `(none)`."""
+    """Computes the agreement for each part of the trajectories.
+
+    Args:
+        pairing: Verdicts and labels, joined by `pair`.
+        by: What the parts are divided by, for the record: `"site"`, for example.
+        values: The value of each trajectory id. Ids that it lacks form the part `(none)`.
+
+    Returns:
+        One slice for each value, the largest first, `(none)` last.
+    """
     parts: dict[str, list[Pair]] = {}
     for pair in pairing.pairs:
         parts.setdefault(values.get(pair.verdict.id, NONE), []).append(pair)

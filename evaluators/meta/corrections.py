@@ -69,7 +69,17 @@ class Corrected:
 
 
 def load_corrections(name: str) -> Corrections:
-    """A table that comes with prill, by name, or one of your own, by path. Raises UsageError when it cannot be read."""
+    """Reads a table of corrections.
+
+    Args:
+        name: The name of a table that ships with prill, or the path of a TOML file.
+
+    Returns:
+        The table.
+
+    Raises:
+        UsageError: There is no such table, or it is not of that form.
+    """
     shipped = files("prill.evaluators.meta")
     names = sorted(p.name.removesuffix(_SUFFIX) for p in shipped.iterdir() if p.name.endswith(_SUFFIX))
     try:
@@ -82,7 +92,16 @@ def load_corrections(name: str) -> Corrections:
 
 
 def correct(labels: Iterable[LabelRecord], corrections: Corrections, tasks: Mapping[str, str] | None = None) -> Corrected:
-    """Replaces the success of labels whose task is in the table. `tasks` maps ids to task ids; an id it lacks is its own."""
+    """Replaces the success of labels whose task is in a table of corrections.
+
+    Args:
+        labels: The labels.
+        corrections: The table.
+        tasks: The task id of each trajectory id. An id that it lacks is its own task id. None: all are.
+
+    Returns:
+        All labels, and the ids of those that the table matched and changed.
+    """
     results, matched, changed = [], dict[str, None](), dict[str, None]()
     for label in labels:
         correction = corrections.of((tasks or {}).get(label.id, label.id))

@@ -7,11 +7,16 @@ from typing import Literal
 
 
 def reference_action(text: str) -> str | None:
-    """How the original's code puts a recorded web action into words, kept for comparing with its prompts; prill's own way is
-    `prill.evaluators.evidence.action_text`.
+    """Formats a recorded web action as the reference implementation does, for comparison with its prompts.
 
-    A click loses its first six words, which costs an element without a repeated number its role; what cannot be taken apart
-    is None. Source: spec sections 3 and 20 (D18, D24) of the reference implementation.
+    prill's own form is `prill.evaluators.evidence.action_text`. A click loses its first six words, which costs an element
+    without a repeated number its role. Source: sections 3 and 20 (D18, D24) of the reference implementation's specification.
+
+    Args:
+        text: The recorded action.
+
+    Returns:
+        The text; None where the action cannot be taken apart.
     """
     if text.startswith("click"):
         return f"click at [{' '.join(text.split()[6:])}]"
@@ -22,11 +27,19 @@ def reference_action(text: str) -> str | None:
 
 
 def reference_verdict(reply: str, reading: Literal["offline", "reflexion"]) -> bool:
-    """How the original's code reads a reply, kept for comparing with its figures; prill itself never reads replies this way.
+    """Reads a reply as the reference implementation does, for comparison with its figures; prill itself never reads replies
+    this way.
 
-    The first line that begins with "Status:" counts. `offline`, its evaluation scripts: success is exactly "success" or
-    "Success". `reflexion`, its retries: success is any status that contains "success", so "unsuccessful" too. All else,
-    a missing status included, is failure. Source: spec sections 7 and 20 (D3) of the reference implementation.
+    The first line that begins with "Status:" counts; a missing status is a failure. Source: sections 7 and 20 (D3) of the
+    reference implementation's specification.
+
+    Args:
+        reply: The model's reply.
+        reading: `"offline"`, its evaluation scripts: a success is exactly "success" or "Success". `"reflexion"`, its retries: a
+            success is any status that contains "success", so "unsuccessful" too.
+
+    Returns:
+        Whether the reply is read as a success.
     """
     line = re.search(r"^Status:(.*)$", reply, re.MULTILINE)
     status = line[1].strip().replace('"', "") if line else ""

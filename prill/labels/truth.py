@@ -16,10 +16,18 @@ _MOST_NAMES = 20
 def gold_labels(
     labels: Iterable[LabelRecord], source: str | None = None, truth: str = "majority"
 ) -> tuple[str, dict[str, bool | None]]:
-    """The source, and for each id the success that counts by the rule `truth`; None where that is undecided.
+    """Decides one label for each id.
 
-    `truth` is one of `RULES`, or the name of an annotator, whose labels alone then count. Raises UsageError when there are
-    several sources and none is chosen (people and oracles never share a figure), and when nobody has that name.
+    Args:
+        labels: Labels of any number of annotators.
+        source: Which source of labels to use. People and oracles never share a figure. None: the only one there is.
+        truth: `"majority"`, `"unanimous"`, `"first"`, or the name of an annotator, whose labels alone then count.
+
+    Returns:
+        The source, and the success of each id; None where that is undecided.
+
+    Raises:
+        UsageError: There are several sources and `source` is None, or nobody has that name.
     """
     source, by_id = labels_of(labels, source, truth)
     return source, {id: truth_of(records, truth) for id, records in by_id.items()}
