@@ -109,9 +109,22 @@ def export_rows(
     truth: Mapping[str, bool | None] | None = None,
     progress: Callable[[], object] = lambda: None,
 ) -> Exported:
-    """Writes the folder. `about` goes into the manifest; `truth` has what counts by labels, for the page.
+    """Writes a folder of training rows, with a manifest and a page that shows them. It appears when it is whole.
 
-    `progress` is called after every row. Raises UsageError where a kind has no rows, and says why.
+    Args:
+        folder: The folder to make. Rows of an earlier export in it are replaced.
+        filtered: The filtered steps.
+        teacher: The policy that is to learn: it says what it would be asked. None: prill's own question (`PlainTeacher`).
+        spec: Which rows, and in which format.
+        about: What else goes into the manifest. None: nothing.
+        truth: The success by labels, by trajectory id, for the page. None: not shown.
+        progress: Called after every row.
+
+    Returns:
+        How many rows of each kind there are, and which steps gave none, by reason.
+
+    Raises:
+        UsageError: The folder holds anything else or cannot be written, or a kind has no rows; the message says why.
     """
     check_folder(folder)
     form = make_format(spec.format)

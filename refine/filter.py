@@ -140,10 +140,21 @@ class Filtered:
 
 
 def filter_steps(trajectories: Iterable[Trajectory], verdicts: Iterable[Verdict], spec: FilterSpec = FilterSpec()) -> Filtered:
-    """The steps worth learning from, in the order of the trajectories; of several verdicts of an id the last counts.
+    """Selects the steps that are worth learning from. Of several verdicts of an id the last counts.
 
-    Attempts that are unscored, or have no verdict, are kept by no setting. Raises UsageError for verdicts of several judges or
-    of other trajectories, for a threshold where the judge gave no scores, and for a precision that nothing reaches.
+    Attempts that are unscored or have no verdict are never kept.
+
+    Args:
+        trajectories: The attempts.
+        verdicts: The verdicts of one judge on them.
+        spec: The rules of the filter.
+
+    Returns:
+        The kept and the rejected steps in the order of the trajectories, with the reason for each step.
+
+    Raises:
+        UsageError: There are verdicts of several judges or of other trajectories, a threshold but no scores, or a precision
+            that no threshold reaches.
     """
     judge, latest = latest_verdicts(verdicts)
     calibration = None if spec.calibration is None else _calibration_for(judge, spec.calibration)

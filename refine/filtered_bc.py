@@ -202,7 +202,17 @@ class Audience:
 
 
 def read_study(path: Path) -> Study:
-    """The study of a TOML or JSON file. Raises UsageError that names the place."""
+    """Reads the description of a study.
+
+    Args:
+        path: A TOML or JSON file.
+
+    Returns:
+        The study.
+
+    Raises:
+        UsageError: A part of it is unknown, missing or of the wrong type; the message says where.
+    """
     table = read_table(path)
     try:
         return study_of(table)
@@ -211,7 +221,17 @@ def read_study(path: Path) -> Study:
 
 
 def study_of(table: Table) -> Study:
-    """The study that a table describes, every part checked. Raises UsageError."""
+    """Builds a study from a table, and checks every part.
+
+    Args:
+        table: The table.
+
+    Returns:
+        The study.
+
+    Raises:
+        UsageError: A part of it is unknown, missing or of the wrong type; the message says where.
+    """
     if not isinstance(table, Mapping):
         raise UsageError("expected a table")
     arms = table.get("arms")
@@ -282,11 +302,18 @@ def run_study(
     audience: Audience = Audience(),
     learn: Learn = train,
 ) -> None:
-    """Everything that the study says, for each training seed, into a folder; `refine.results` makes the tables of it.
+    """Runs a study of filtered behavioural cloning. The same call resumes, and several processes may share the work.
 
-    Several processes may do the same at the same time: each takes what no other is at work on.
-    `learn` makes an adapter of rows. Raises UsageError when the folder holds another study, or a file that is not as the study
-    left it, and for what `check_parts` finds.
+    Args:
+        study: The study.
+        world: Plays the episodes.
+        out: The study's folder. `results_of` makes the figures of it.
+        seeds: The seeds of training. Each goes through all arms and rounds.
+        audience: Who is told of the progress.
+        learn: Trains an adapter on rows.
+
+    Raises:
+        UsageError: The folder holds another study, a file in it was changed, or a part of the study cannot be used.
     """
     check_parts(study)
     if learn is train:

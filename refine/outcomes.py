@@ -126,7 +126,17 @@ class Results:
 
 
 def read_results(path: str | os.PathLike[str]) -> Results:
-    """The file, or that of a run's folder. Raises UsageError when it is none."""
+    """Reads the results of Reflexion.
+
+    Args:
+        path: The file, or the run's folder.
+
+    Returns:
+        The results.
+
+    Raises:
+        UsageError: The file cannot be read, was changed since, or is of another version.
+    """
     place = Path(path) / RESULTS if os.path.isdir(path) else Path(path)
     expect_unchanged(place)
     try:
@@ -183,7 +193,16 @@ def truths_in(path: Path) -> dict[str, bool | None]:
 
 
 def table_of(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = False) -> Table:
-    """The figures of these tasks, with a row for each number of retries below `attempts`."""
+    """Computes the figures of Reflexion.
+
+    Args:
+        tasks: The results of each task.
+        attempts: The most attempts at a task. There is one row for each number of retries below it.
+        keep_best: The answer to a task is the attempt with the highest score, the earliest of equals. False: the last attempt.
+
+    Returns:
+        The figures. Success rates are in [0, 1]; costs in US dollars are None where a price is unknown.
+    """
     rows = tuple(_row(tasks, retries, keep_best) for retries in range(attempts))
     every = [attempt for task in tasks for attempt in task.attempts]
     truths = [_truth(task, attempts, keep_best) for task in tasks]
@@ -215,7 +234,14 @@ def table_of(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = Fa
 
 
 def table_lines(table: Table) -> Iterator[str]:
-    """The table as Markdown, and what there is to say beside it."""
+    """Formats the figures of Reflexion as Markdown.
+
+    Args:
+        table: The figures.
+
+    Yields:
+        The lines.
+    """
     yield "| retries | solved | of | success | 95 % interval | truth unknown |"
     yield "| ---: | ---: | ---: | ---: | :--- | ---: |"
     for row in table.rows:

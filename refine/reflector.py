@@ -161,9 +161,20 @@ def challenges_of(
     *,
     agent: str | None = None,
 ) -> list[Challenge[Any]]:
-    """A challenge for each task. `policy` makes the agent, a new one for each attempt; it has a list `lessons`.
+    """Makes a challenge of each task, for Reflexion.
 
-    Where it has no method `reflect`, lessons are drawn by `model`, or else by the policy's own. Raises UsageError.
+    Args:
+        tasks: The tasks; each has an id of its own.
+        policy: Makes the agent, a new one for each attempt. The agent has a list `lessons`.
+        model: Writes the lessons of an agent without a method `reflect`. None: the policy's own model.
+        spec: How lessons are written.
+        agent: The agent's name for the record. None: no name.
+
+    Returns:
+        The challenges, in the order of the tasks.
+
+    Raises:
+        UsageError: Two tasks have the same id.
     """
 
     def challenge(task: Task) -> Challenge[Any]:

@@ -122,13 +122,28 @@ async def play_again(
     retry_unscored: bool = False,
     progress: Callable[[Stage], None] = lambda stage: None,
 ) -> Results:
-    """Tries every task until the judge is content or nothing more is to be gained, and writes `results.json` into `out`.
+    """Runs Reflexion: tries each task until the judge accepts an attempt or the attempts are used up. The same call resumes.
 
-    `judge` None: the oracle's labels decide, the upper bound. `baseline` is the folder of another run (of these retries, or a
-    recording of first attempts): what was played there under the same name is taken from there, and a lesson where it was drawn
-    from the same words; so several judges share what they agree on. `settings` is what else tells this run from others.
-    Raises UsageError for a folder that holds a run with other settings, or without an oracle where the labels are to decide;
-    otherwise what `record` and the judge raise. The same call goes on where a run ended.
+    Args:
+        pool: Lends the environments.
+        challenges: The tasks, each with its agent.
+        judge: Decides whether an attempt succeeded. None: the oracle's labels decide, which is the upper bound.
+        out: The run's folder. `results.json` in it holds the results.
+        spec: When and how often to retry. None: the defaults.
+        play: How episodes are played. None: the defaults.
+        baseline: The folder of another run of these tasks, or of recorded first attempts. Attempts of the same name are taken
+            from there, and lessons where they were drawn from the same words. None: everything is played.
+        settings: What else distinguishes this run from others. None: nothing.
+        retry_broken: Play attempts again in which the environment broke.
+        retry_unscored: Judge unscored attempts again.
+        progress: Called at each stage.
+
+    Returns:
+        The results.
+
+    Raises:
+        UsageError: The folder holds a run with other settings, or there is no oracle although the labels are to decide.
+        EndpointError: A model cannot be used at all.
     """
     run = _Run(pool, challenges, judge, out, spec or RetrySpec(), play or Play(), baseline, progress)
     return await run.all(settings or {}, retry_broken=retry_broken, retry_unscored=retry_unscored)

@@ -173,9 +173,16 @@ def judged_right(verdicts: Iterable[Verdict], attempts: Path) -> dict[str, Any]:
 
 
 def results_of(out: Path) -> Results:
-    """The figures of all rounds that are finished in a study's folder, whatever process or call made them.
+    """Computes the figures of all finished rounds in a study's folder.
 
-    Raises UsageError for a file that is not as the study left it.
+    Args:
+        out: The folder.
+
+    Returns:
+        The figures. Success rates are in [0, 1], with 95 % Wilson intervals.
+
+    Raises:
+        UsageError: A file was changed since the study wrote it.
     """
     check_study(out)
     study = decoded((out / STUDY).read_bytes(), _Study, f"{out / STUDY}: no study")
@@ -224,7 +231,17 @@ def results_of(out: Path) -> Results:
 
 
 def write_results(out: Path) -> Results:
-    """The figures of a study's folder, which are written there as tables (Markdown, JSON) and pictures (SVG)."""
+    """Writes the figures of a study into its folder.
+
+    Args:
+        out: The study's folder.
+
+    Returns:
+        The figures.
+
+    Raises:
+        UsageError: A file was changed since the study wrote it, or the results cannot be written.
+    """
     results = results_of(out)
     figures = msgspec.to_builtins(results)
     write_output(out / RESULTS, json.dumps(figures, indent=1, ensure_ascii=False).encode() + b"\n")
@@ -356,7 +373,14 @@ def _of_tasks(several: Sequence[Outcomes]) -> dict[str, tuple[int, int]]:
 
 
 def results_text(results: Results) -> str:
-    """The figures as Markdown."""
+    """Formats the figures of a study as Markdown.
+
+    Args:
+        results: The figures.
+
+    Returns:
+        The Markdown text.
+    """
     ended = [f"{m['arm']}, seed {m['seed']}, ended in round {m['round']}: {m['ended']}" for m in results.judges if m["ended"]]
     parts = [
         "# Filtered behavioural cloning",

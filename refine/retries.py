@@ -181,9 +181,18 @@ def threshold_of(spec: RetrySpec, judge: Evaluator) -> float | None:
 
 
 def with_second_opinion(judge: Evaluator, second: Evaluator, threshold: float | None = None) -> Evaluator:
-    """A judge whose failures a second judge looks at before the attempt is thrown away; the second one's word then counts.
+    """Makes a judge whose failures a second judge looks at before the attempt is discarded. The second verdict then counts.
 
-    What the second one leaves unscored stays so: it is no failure.
+    What the second judge leaves unscored stays unscored: it is not a failure.
+
+    Args:
+        judge: The first judge.
+        second: The second judge.
+        threshold: The score, in [0, 1], below which the second judge is asked. None: that of the first judge's calibration,
+            else 0.5.
+
+    Returns:
+        The combined judge.
     """
     if threshold is None:
         threshold = judge.calibration.threshold if isinstance(judge, Calibrated) else 0.5

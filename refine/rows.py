@@ -36,12 +36,17 @@ def sft_rows(
     place: Callable[[str], str] = os.path.abspath,
     note: Note = lambda step, why, message: None,
 ) -> Iterator[Row]:
-    """A row for each kept step: `prompt` and `completion` as messages, `images` where there are any, and where it comes from.
+    """Makes a row of each kept step.
 
-    That is `task`, `trajectory` and `step`; a training that holds rows out holds out whole tasks.
+    Args:
+        filtered: The filtered steps.
+        demonstrator: The policy that is to learn: it says what it would be asked. None: prill's own question (`PlainTeacher`).
+        place: Maps the path of an image to the path that a row names.
+        note: Called with each step that gives no row, a reason and a sentence. The other steps go on.
 
-    `demonstrator` is the policy that is to learn; without one the question is prill's own (`PlainTeacher`). `place` says how a
-    row names an image file. A step that gives no row is told to `note`, and the others go on.
+    Yields:
+        Rows with `prompt` and `completion` as chat messages, `images` where there are any, and the `task`, `trajectory` and
+        `step` (from 0) that they come from. A training that holds rows out holds out whole tasks.
     """
     for lesson in _lessons(filtered.steps, _teacher(filtered, demonstrator), place, note):
         yield {"prompt": lesson.prompt, "completion": [lesson.answer], **lesson.rest}
@@ -54,7 +59,17 @@ def kto_rows(
     place: Callable[[str], str] = os.path.abspath,
     note: Note = lambda step, why, message: None,
 ) -> Iterator[Row]:
-    """Like `sft_rows`, with the steps that the judge rejected too: `label` is the verdict."""
+    """Makes rows of kept and of rejected steps.
+
+    Args:
+        filtered: The filtered steps.
+        demonstrator: The policy that is to learn: it says what it would be asked. None: prill's own question (`PlainTeacher`).
+        place: Maps the path of an image to the path that a row names.
+        note: Called with each step that gives no row, a reason and a sentence.
+
+    Yields:
+        Rows as of `sft_rows`, with `label`: True for a kept step, False for a rejected one.
+    """
     teacher = _teacher(filtered, demonstrator)
     for label, steps in ((True, filtered.steps), (False, filtered.rejected)):
         for lesson in _lessons(steps, teacher, place, note):
@@ -69,10 +84,19 @@ def dpo_rows(
     note: Note = lambda step, why, message: None,
     seed: int = 0,
 ) -> Iterator[Row]:
-    """Pairs of a kept step and a rejected one of the same task at the same state: `prompt`, `chosen` and `rejected`.
+    """Pairs kept steps with rejected steps of the same task at the same state.
 
-    The question is that of the kept step. Each step stands in one pair at most, drawn by the seed. An answer that was both kept
-    and rejected at a state tells nothing there, and pairs with none.
+    Each step is in one pair at most. An answer that was both kept and rejected at a state is in none.
+
+    Args:
+        filtered: The filtered steps.
+        demonstrator: The policy that is to learn: it says what it would be asked. None: prill's own question (`PlainTeacher`).
+        place: Maps the path of an image to the path that a row names.
+        note: Called with each step that gives no row, a reason and a sentence.
+        seed: Draws the pairs.
+
+    Yields:
+        Rows with `prompt` (the messages of the kept step), `chosen` and `rejected`.
     """
     teacher = _teacher(filtered, demonstrator)
     good, bad = _by_state(filtered.steps, note), _by_state(filtered.rejected, note)

@@ -22,10 +22,17 @@ LEAST = 2  # an advantage is a difference inside a group
 def group_scorer(
     reward: Reward, *, column: str | None = None, root: str | os.PathLike[str] | None = None
 ) -> Callable[[TrajectoryGroup], Awaitable[TrajectoryGroup | None]]:
-    """A function for `after_each`: the group with a reward and metrics for each trajectory; None drops the group.
+    """Makes a function for ART's `after_each` that rewards the trajectories of a group.
 
-    What is judged are the messages, or what stands at `column` of the metadata (see `item_of`, also for `root`). A trajectory
-    without a verdict leaves the group, whose metrics count it as `unscored`; a group of fewer than two is dropped.
+    A trajectory without a verdict leaves the group, whose metrics count it as `unscored`. A group of fewer than two is dropped.
+
+    Args:
+        reward: The reward.
+        column: Where in the metadata the trajectory is (see `item_of`). None: the messages are judged.
+        root: The folder that paths are relative to, as in `item_of`.
+
+    Returns:
+        The coroutine function. It returns the group, or None to drop it.
     """
 
     async def score(group: Any) -> Any:

@@ -20,12 +20,20 @@ _LOOK = Action("other", "look at what was shown next")
 
 
 def chat_trajectory(messages: Sequence[Mapping[str, Any]], *, goal: str | None = None, id: str | None = None) -> Trajectory:
-    """The trajectory of a conversation in the chat form, with tool calls and images inside as data URLs.
+    """Converts a conversation in the chat format into a trajectory, with tool calls, and images given as data URLs.
 
-    The goal is the first text of the user, unless it is given. A turn of the agent that calls no tool is its answer where
-    it is the last one. What was shown after the last turn of the agent is the final state.
-    Raises InputError for a conversation without a goal or without a turn of the agent, for an image by a URL, and for text
-    with half a character.
+    A last turn of the agent that calls no tool is its answer. What was shown after the agent's last turn is the final state.
+
+    Args:
+        messages: The messages, oldest first.
+        goal: What the agent was asked. None: the first text of the user.
+        id: The trajectory's id. None: one made from the content.
+
+    Returns:
+        The trajectory.
+
+    Raises:
+        InputError: There is no goal or no turn of the agent, an image is given by a URL, or a text holds an unpaired surrogate.
     """
     steps: list[Step] = []
     texts: list[str] = []

@@ -27,17 +27,28 @@ def judge_episodes(
     describe: Callable[[Any], Action] | None = None,
     replace: bool = True,
 ) -> gymnasium.Wrapper[Any, Any, Any, Any]:
-    """The environment, with a judge at the end of each episode, whether it is terminated or truncated.
+    """Wraps a Gymnasium environment so that a judge rewards each episode at its end, terminated or truncated.
 
-    The episode's return becomes the judge's reward: 0 for every step and that for the last one. Where there is none, the last
-    step gives the environment's own return, and the trainer is to leave the episode out: `info["judge"]["reward"]` is None.
-    With `replace` False no reward is touched. `info["judge"]` of the last step holds `reward`, `success`, `score`,
-    `unscored`, `reason`, `env_return`, and the parts of the reward.
+    Every step has reward 0, and the last one the judge's reward. Without a verdict the last step has the environment's own
+    return, and `info["judge"]["reward"]` is None: the trainer should leave the episode out. `info["judge"]` of the last step
+    holds `reward`, `success`, `score`, `unscored`, `reason`, `env_return` and the parts of the reward.
 
-    `goal` is what the agent was asked, or a function of the first observation and info; None: the observation or the info has
-    it under `goal`, `utterance` or `instruction`. `observe` makes an observation of prill's of one of the environment's and
-    its info, `describe` an action. By default arrays of colours are screenshots, texts are texts, tables are looked through for
-    both, and whatever else is written down as text, with the rendered picture where the environment renders arrays.
+    Args:
+        env: The environment.
+        reward: The reward.
+        goal: What the agent is asked, or a function of the first observation and info. None: the observation's or the info's
+            `goal`, `utterance` or `instruction`.
+        observe: Converts an observation and its info. None: a colour array of shape (height, width, 3) is a screenshot, a
+            string is text, a table is searched for both, and anything else is formatted as text, with the rendered image where
+            the environment renders arrays.
+        describe: Converts an action. None: it is formatted as text.
+        replace: Replace the environment's rewards. False: only add `info["judge"]`.
+
+    Returns:
+        The wrapped environment.
+
+    Raises:
+        MissingExtra: gymnasium is not installed.
     """
     try:
         import gymnasium

@@ -28,11 +28,22 @@ def judge_scorer(
     root: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Scorer:
-    """A scorer of a reward, or of what `prill.reward` takes; its metrics are the mean and its standard error.
+    """Makes an Inspect scorer from a judge. Its metrics are the mean and its standard error.
 
-    The messages of a sample are what is judged, or the trajectory at `column` of its metadata (see `item_of`, also for
-    `root`). Without a verdict the sample is `Score.unscored` with the reason: it is left out of the metrics and counted.
-    What concerns the whole run (a refused key) is raised.
+    Without a verdict a sample is `Score.unscored` with the reason: the metrics leave it out and count it.
+
+    Args:
+        judge: A reward, or what `prill.reward` takes.
+        column: Where in the sample's metadata the trajectory is (see `item_of`). None: the sample's messages are judged.
+        root: The folder that paths are relative to, as in `item_of`.
+        **options: Options for `prill.reward`.
+
+    Returns:
+        The scorer.
+
+    Raises:
+        MissingExtra: inspect_ai is not installed.
+        UsageError: The reward cannot be made.
     """
     try:
         from inspect_ai.scorer import mean, scorer, stderr

@@ -15,10 +15,18 @@ _T = TypeVar("_T")
 
 
 def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of the work, from any thread, whether or not a loop runs there; connections stay open from call to call.
+    """Runs a coroutine from any thread, whether or not an event loop runs there. Connections stay open from call to call.
 
-    A loop that runs in the calling thread stands still meanwhile: async code awaits instead. An interrupt ends the work.
-    Raises UsageError inside the loop of this function, which would wait for itself.
+    A loop in the calling thread stands still meanwhile: async code awaits instead. An interrupt cancels the coroutine.
+
+    Args:
+        work: The coroutine.
+
+    Returns:
+        Its result.
+
+    Raises:
+        UsageError: It is called inside the loop of this function, which would wait for itself.
     """
     own = _thread()
     if threading.current_thread() is own.thread:

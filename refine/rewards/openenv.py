@@ -31,11 +31,22 @@ def judge_rubric(
     trajectory_of: Callable[[Episode], Trajectory] | None = None,
     intermediate_reward: float = 0.0,
 ) -> TrajectoryRubric:
-    """A `TrajectoryRubric` that gives `intermediate_reward` until an observation is `done`, and then the reward.
+    """Makes an OpenEnv `TrajectoryRubric` that rewards an episode once an observation is `done`.
 
-    `trajectory_of` makes a trajectory of the pairs of action and observation; without it `episode_trajectory` does, with this
-    `goal`. Where there is no verdict the step raises, or gives the number of `on_unscored="value"`; it is never 0 by itself.
-    `compute_step_rewards` gives those of a judge of steps, else the reward at the last step. Steps wait for their judge.
+    Without a verdict the step raises, or gives the number of `on_unscored="value"`; it is never 0 by itself. Steps wait for the
+    judge.
+
+    Args:
+        reward: The reward.
+        goal: What the agent was asked. None: the first `goal` of an observation.
+        trajectory_of: Converts the pairs of action and observation. None: `episode_trajectory` does, with `goal`.
+        intermediate_reward: The reward of every other step.
+
+    Returns:
+        The rubric. Its `compute_step_rewards` gives the rewards of a judge of steps, else the reward at the last step.
+
+    Raises:
+        MissingExtra: openenv is not installed.
     """
     try:
         from openenv.core.rubrics import TrajectoryRubric

@@ -261,11 +261,25 @@ def make_reward(
     watch: WatchSpec | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Reward:
-    """The reward of a judge's name, description, or file (.toml, .json), with the options of the reward beside the judge's own.
+    """Makes a reward from a judge's name, description or file.
 
-    A file with a judge is one with a reward: `kind`, `on_unscored` and the rest of `RewardSpec` may stand in it or not.
-    `watch` has the settings of what looks on; in a file it is the table of that name. `defaults`, `lax` and `choose_captioner`
-    as in `prill.judge`. Raises OptionError for an option that neither the reward nor the judge has, UsageError otherwise.
+    A file that describes a judge also describes a reward: the fields of `RewardSpec` may stand in it or not.
+
+    Args:
+        judge: What `prill.judge` takes.
+        defaults: As in `prill.judge`.
+        lax: Read numbers and truth values from text, for the command line.
+        choose_captioner: As in `prill.judge`.
+        watch: Settings of the watch on the reward; in a file, the table `watch`. None: those of the file, else no watch.
+        **options: The reward's options (the fields of `RewardSpec`) and the judge's.
+
+    Returns:
+        The reward: `number = await reward(trajectory)`.
+
+    Raises:
+        OptionError: Neither the reward nor the judge has such an option, or it is of the wrong type.
+        UsageError: The judge cannot be made.
+        MissingExtra: An optional package that the judge needs is not installed.
     """
     place = ""
     if isinstance(judge, str | os.PathLike) and (path := Path(judge)).suffix in (".toml", ".json"):

@@ -38,11 +38,17 @@ _SHOWN = 40  # characters of a value in messages
 
 
 def pack(trajectory: Trajectory, *, root: str | os.PathLike[str] | None = None) -> str:
-    """The trajectory as JSON on one line, to be read back by `item_of`.
+    """Formats a trajectory as one line of JSON, for `item_of`.
 
-    Without `root` its images go along inside, as data URLs. With one they stay where they are, below that folder, and
-    whoever reads it is to know the folder. Raises InputError for an image that is missing, or not below `root`, and for text
-    with half a character, which JSON cannot carry.
+    Args:
+        trajectory: The trajectory.
+        root: A folder that holds its images: the line names them relative to it. None: the line holds them as data URLs.
+
+    Returns:
+        The line, without a line feed.
+
+    Raises:
+        InputError: An image is missing or not below `root`, or a text holds an unpaired surrogate, which JSON cannot carry.
     """
     if root is not None:
         return encode_trajectory(trajectory, Path(root).resolve()).decode().rstrip("\n")
@@ -50,16 +56,29 @@ def pack(trajectory: Trajectory, *, root: str | os.PathLike[str] | None = None) 
 
 
 def refer(path: str | os.PathLike[str], id: str) -> str:
-    """The place of a trajectory in a recorded file: `path#id`."""
+    """Formats a reference to a trajectory in a file, for `item_of`.
+
+    Args:
+        path: The trajectory file.
+        id: The trajectory's id.
+
+    Returns:
+        `path#id`.
+    """
     return f"{os.fspath(path)}#{id}"
 
 
 def item_of(value: object, *, root: str | os.PathLike[str] | None = None, place: str = "row") -> Item:
-    """The trajectory that a row's value stands for; a BadLine that says what is wrong where there is none.
+    """Reads the trajectory that a value of a trainer's row stands for.
 
-    A value is a trajectory, its record or the JSON of it, `path#id`, or a table of `path` and `id`. Relative paths of
-    recorded files go by `root`, or by the current folder without one; given a `root`, no path leaves it. Images of a
-    record lie below `root`, or are data URLs; those of a recorded file lie in its folder.
+    Args:
+        value: A trajectory, its record, the JSON of it, `path#id`, or a table of `path` and `id`.
+        root: The folder that relative paths start from, and that no path may leave. Images of a record lie below it or are data
+            URLs; those of a recorded file lie in that file's folder. None: the current folder, without that restriction.
+        place: Where the value stands, for messages.
+
+    Returns:
+        The trajectory, or a BadLine that says what is wrong.
     """
     if isinstance(value, Trajectory | BadLine):
         return value
@@ -70,7 +89,18 @@ def item_of(value: object, *, root: str | os.PathLike[str] | None = None, place:
 
 
 def column_of(columns: Mapping[str, Any], name: str) -> Any:
-    """A column of a trainer's batch. Raises UsageError that names those that are there."""
+    """Looks up a column of a trainer's batch.
+
+    Args:
+        columns: The batch.
+        name: The column's name.
+
+    Returns:
+        The column.
+
+    Raises:
+        UsageError: There is no such column; the message names those that there are.
+    """
     if name in columns:
         return columns[name]
     there = ", ".join(sorted(columns)) or "none"
@@ -85,11 +115,22 @@ def single_step(
     completion: str | Sequence[Mapping[str, Any]],
     images: Sequence[Picture] = (),
 ) -> Trajectory:
-    """A prompt and its completion as a trajectory: the goal is the last text of the user, the completion is the answer.
+    """Converts a prompt and its completion into a trajectory.
 
-    The images of the prompt are what the agent saw: the last one when it answered, each other one before. Messages are in the
-    chat form: a content is a text, or parts of which `text` is read and, where `images` is empty, `image` and `image_url`.
-    Raises InputError when no user said anything, and for text with half a character.
+    The goal is the last text of the user; the completion is the answer. The images of the prompt are what the agent saw: the
+    last one when it answered, each other one before.
+
+    Args:
+        prompt: A text, or chat messages. A message's content is a text, or parts, of which `text`, `image` and `image_url` are
+            read.
+        completion: A text, or chat messages.
+        images: The images, oldest first. Empty: those of the prompt.
+
+    Returns:
+        The trajectory.
+
+    Raises:
+        InputError: The prompt holds no text of a user, or a text holds an unpaired surrogate.
     """
     turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     goal = next((text for turn in reversed(turns) if _role(turn) == "user" and (text := text_of(turn))), None)

@@ -30,12 +30,20 @@ def compute_score_of(
     goal: str = "question",
     root: str | os.PathLike[str] | None = None,
 ) -> ComputeScore:
-    """verl's `compute_score`: the reward as `score`, and beside it numbers with the same keys always, which verl logs.
+    """Makes verl's `compute_score` from a reward.
 
-    `key` is where in `extra_info` the trajectory travels (see `item_of`, also for `root`): from the data set, or from the
-    `extra_fields` of an agent loop. With None the completion alone is judged, by the goal that stands at the key `goal`.
-    verl cannot leave a sample out. Where there is no verdict the function raises, which ends the training; with
-    `on_unscored="value"` it gives that number, and `unscored` is 1.
+    verl cannot leave a sample out. Without a verdict the function raises, which ends the training; with `on_unscored="value"`
+    it returns that number, and `unscored` is 1.
+
+    Args:
+        reward: The reward.
+        key: Where in `extra_info` the trajectory is (see `item_of`): from the data set, or from the `extra_fields` of an agent
+            loop. None: the completion alone is judged.
+        goal: Where in `extra_info` the goal is, if `key` is None.
+        root: The folder that paths are relative to, as in `item_of`.
+
+    Returns:
+        The coroutine function. It returns the reward as `score`, and numbers that verl logs, always under the same keys.
     """
     reward = reward.raising()
 

@@ -158,10 +158,21 @@ def presets() -> Mapping[str, Preset]:
 
 
 def training_spec(preset: str | None = None, *, trains: Trained = "policy", lax: bool = False, **options: Any) -> TrainSpec:
-    """The settings of a preset (default: the one for what is trained), those given in place of its own.
+    """Makes the settings of a training from a preset.
 
-    `preset` may be a TOML file: settings, and perhaps `preset`, the name of one that it starts from. `lax` reads numbers from
-    text. Raises UsageError for what is unknown, missing or out of bounds.
+    Args:
+        preset: A preset's name, or a TOML file of settings, which may name a `preset` to start from. None: the default for what
+            is trained.
+        trains: What is trained.
+        lax: Read numbers and truth values from text, for the command line.
+        **options: Settings that win over those of the preset.
+
+    Returns:
+        The settings.
+
+    Raises:
+        OptionError: A setting is unknown, missing, of the wrong type or out of bounds.
+        UsageError: No preset has that name, or the file cannot be read.
     """
     preset = preset or DEFAULT_PRESETS[trains]
     place = ""

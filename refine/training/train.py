@@ -50,17 +50,28 @@ def train(
     say: Say = lambda *_: None,
     stop: threading.Event | None = None,
 ) -> Path:
-    """Trains, and gives the folder with the adapter (with method "full", the model) and its card; it returns when that is done.
+    """Trains a model, and returns when that is done. The same call resumes from the last checkpoint.
 
-    `rows` are rows of prompt and completion. A ranker and a planner learn from gold trajectories on recorded pages in their
-    place, and a planner from what `teacher`, the policy that will ask it, says of them; `taught` describes it on record.
+    Ctrl-C in the main thread, or `stop`, ends the training after a step, with a checkpoint.
 
-    The same call goes on from the last checkpoint in the folder, and does nothing where the training is done. Without `resume`
-    what is there gets the ending `.bak`. `say` is told of the rows being looked at, `progress` of each step. Ctrl-C in the main
-    thread, or `stop`, ends it after a step, with a checkpoint: KeyboardInterrupt then says which.
+    Args:
+        spec: What is trained, and how.
+        rows: The training rows, with prompt and completion. A ranker and a planner learn from gold trajectories instead.
+        output: The folder for checkpoints and the result.
+        resume: Continue what is in the folder. False: rename it to `.bak` and begin again.
+        teacher: For a planner, the policy that will ask it. None: not needed for anything else.
+        taught: The description of `teacher`, for the record. None: none.
+        progress: Called after each step.
+        say: Called with the progress of reading the rows.
+        stop: After it is set, the training ends. None: it runs to its end.
 
-    Raises UsageError for rows, pictures, settings or a folder with which this cannot be done, EndpointError for a model that
-    cannot be used.
+    Returns:
+        The folder with the adapter (with method "full", the model) and its card.
+
+    Raises:
+        UsageError: The rows, images, settings or folder cannot be used for this training.
+        EndpointError: The model cannot be used.
+        KeyboardInterrupt: The training was stopped; the message names the checkpoint.
     """
     folder = Path(output)
     expect_place(folder, "a training")
@@ -134,9 +145,22 @@ def check_training(
     teacher: Teacher | None = None,
     devices: Devices | None = None,
 ) -> Preflight:
-    """What `train` with the same arguments would do, here or on other `devices`; nothing is trained or written.
+    """Checks a training without starting it or writing anything.
 
-    Raises what `train` raises beforehand.
+    Args:
+        spec: As for `train`.
+        rows: As for `train`.
+        output: As for `train`.
+        say: Called with the progress of reading the rows.
+        teacher: As for `train`.
+        devices: Other devices to plan for. None: those of this machine.
+
+    Returns:
+        What `train` would do.
+
+    Raises:
+        UsageError: `train` would raise it, or this training can only be planned for this machine.
+        EndpointError: The model cannot be used.
     """
     if devices and spec.trains in OF_PAGES:
         raise UsageError(f"a {spec.trains} is planned for this machine only", parameters=("gpus",))

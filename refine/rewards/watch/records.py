@@ -125,9 +125,17 @@ def _end_of_lines(file: int, size: int) -> int:
 
 
 def read_watch(path: str | os.PathLike[str], broken: Callable[[str], object]) -> Iterator[WatchRecord]:
-    """Every observation of a file in order; `broken` is told of each line that is none, and reading goes on.
+    """Reads the observations of a watch file, in order.
 
-    Raises UsageError for a file that holds something else.
+    Args:
+        path: The file.
+        broken: Called with the problem of each broken line; reading goes on.
+
+    Returns:
+        The observations.
+
+    Raises:
+        UsageError: The file holds something else.
     """
     return _read(path, WatchRecord, "observations", broken)
 
