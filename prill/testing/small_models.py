@@ -63,7 +63,21 @@ def small_encoder(
     window: int = 512,
     seed: int = 0,
 ) -> Path:
-    """The folder, with a DeBERTa-v2 in it that ranks by lot."""
+    """Makes a small DeBERTa-v2 with random weights, which ranks at random.
+
+    Args:
+        folder: The folder to save it to.
+        lines: The texts that its tokenizer learns its words from.
+        vocabulary: The most tokens of the tokenizer.
+        width: The size of a hidden state.
+        layers: The number of layers.
+        heads: The number of attention heads of a layer. It divides `width`.
+        window: The most tokens of an input.
+        seed: Draws the weights.
+
+    Returns:
+        The folder.
+    """
     tokenizer, transformers = _begun(lines, vocabulary, seed, pairs=True)
     config = transformers.DebertaV2Config(
         vocab_size=len(tokenizer),
@@ -101,7 +115,21 @@ def small_t5(
     dropout: float = 0.0,
     seed: int = 0,
 ) -> Path:
-    """The folder, with a T5 in it that answers nonsense."""
+    """Makes a small T5 with random weights, which answers nonsense.
+
+    Args:
+        folder: The folder to save it to.
+        lines: The texts that its tokenizer learns its words from.
+        vocabulary: The most tokens of the tokenizer.
+        width: The size of a hidden state.
+        layers: The number of layers of the encoder, and of the decoder.
+        heads: The number of attention heads of a layer. It divides `width`.
+        dropout: The dropout rate in training, in [0, 1).
+        seed: Draws the weights.
+
+    Returns:
+        The folder.
+    """
     tokenizer, transformers = _begun(lines, vocabulary, seed)
     config = transformers.T5Config(
         vocab_size=len(tokenizer),

@@ -11,7 +11,19 @@ _MENUS = {"title": "Title", "gender": "Gender"}
 
 
 def solution(task: str, number: int, seed: int = 0) -> tuple[str, ...]:
-    """The fewest actions from the first page to the end of the scenario."""
+    """Lists the fewest actions that solve a scenario, from the first page on.
+
+    Args:
+        task: One of `TASKS`.
+        number: From 0 to 19.
+        seed: That of the scenario.
+
+    Returns:
+        The actions as text.
+
+    Raises:
+        LookupError: There is no such task or number.
+    """
     details = scenario(task, number, seed).details
     lines: list[str] = []
     code = str(details.get("confirmation-code", ""))

@@ -119,7 +119,19 @@ class Scenario:
 
 
 def scenario(task: str, number: int, seed: int = 0) -> Scenario:
-    """One of the twenty. Raises LookupError for a task or a number that there is not."""
+    """Makes one of the 20 scenarios of a task.
+
+    Args:
+        task: One of `TASKS`.
+        number: From 0 to 19.
+        seed: Draws the bookings, flights and passengers.
+
+    Returns:
+        The scenario.
+
+    Raises:
+        LookupError: There is no such task or number.
+    """
     if task not in TASKS or not 0 <= number < SCENARIOS:
         raise LookupError(f"no scenario {number} of {task}: the tasks are {', '.join(TASKS)}, each with 0 to {SCENARIOS - 1}")
     random = Random(f"{seed} {task} {number}")

@@ -14,10 +14,18 @@ CONTROL = "PRILL_FAKE_ADB"  # the variable that tells the fake emulator which se
 
 
 def write_tools(folder: Path, control_url: str, *, adb: str | None = None) -> Path:
-    """Gives `folder`, now fit for ANDROID_HOME: the fake emulator/emulator, and platform-tools/adb as a link to the real one.
+    """Turns a folder into an ANDROID_HOME with the fake emulator, and with platform-tools/adb as a link to the real adb.
 
-    `control_url` says which fake adb server gets the phones; `adb` is the real program, None: the one on the PATH. Raises
-    UsageError when there is none.
+    Args:
+        folder: The folder.
+        control_url: The fake adb server that gets the phones (`FakeAdb.control_url`).
+        adb: The real adb. None: the one on the PATH.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UsageError: adb is not installed.
     """
     real = adb or shutil.which("adb")
     if real is None:
@@ -42,7 +50,19 @@ def write_tools(folder: Path, control_url: str, *, adb: str | None = None) -> Pa
 
 
 def write_avd(home: Path, name: str, *, size: tuple[int, int] = (720, 1600)) -> Path:
-    """Makes an AVD in a folder for ANDROID_AVD_HOME, never started before, and gives its own folder."""
+    """Makes an AVD that was never started.
+
+    Args:
+        home: A folder for ANDROID_AVD_HOME.
+        name: The AVD's name.
+        size: Width and height of the screen, in pixels.
+
+    Returns:
+        The AVD's own folder.
+
+    Raises:
+        FileExistsError: There is an AVD of that name.
+    """
     folder = home / f"{name}.avd"
     folder.mkdir(parents=True)
     (home / f"{name}.ini").write_text(

@@ -207,10 +207,17 @@ def _record(made: GeneratedPage, key: Key, op: str, value: str) -> dict[str, Any
 def conversations(
     split: Split = "train", count: int | None = None, *, seed: int = 0, nodes: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Conversations of a split as records of MT-Mind2Web; the same number gives the same ones on every machine.
+    """Makes conversations with generated web sites, as records of MT-Mind2Web. The same seed gives the same ones on every
+    machine.
 
-    `train` and `dev` are of the same sites, `test_website` of others, with other words and names. `nodes` makes pages grow to
-    about so many nodes.
+    Args:
+        split: `train` and `dev` are of the same sites, `test_website` of others, with other words and names.
+        count: How many. None: that of `COUNTS`.
+        seed: Draws them.
+        nodes: The least nodes of a page, about; 0: about 150.
+
+    Yields:
+        The records.
     """
     half: Half = "test" if split == "test_website" else "train"
     own = [site for site in sites() if site.split == half]
@@ -233,7 +240,18 @@ def conversations(
 def write_conversations(
     folder: Path, *, seed: int = 0, nodes: int = 0, counts: dict[Split, int] | None = None, each: int = 60
 ) -> dict[Split, list[Path]]:
-    """Write `train/train_0.json` and the like below a folder, so many conversations each. Gives the files of each split."""
+    """Writes conversations to `train/train_0.json` and so on.
+
+    Args:
+        folder: The folder to write to.
+        seed: Draws them.
+        nodes: The least nodes of a page, about; 0: about 150.
+        counts: How many conversations of each split. None, or a split that it lacks: that of `COUNTS`.
+        each: How many conversations a file holds.
+
+    Returns:
+        The files of each split.
+    """
     written: dict[Split, list[Path]] = {}
     for split, count in (COUNTS | (counts or {})).items():
         made = conversations(split, count, seed=seed, nodes=nodes)

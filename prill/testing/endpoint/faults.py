@@ -131,7 +131,14 @@ def fate(faults: Faults, prompt: str, count: int) -> tuple[str, float]:
 
 
 def marked_truth(text: str) -> str:
-    """The verdict that a text asks for by `truth=success` or `truth=failure`; without a mark, one drawn from its hash."""
+    """Reads the verdict that a text asks for by `truth=success` or `truth=failure`.
+
+    Args:
+        text: The text of a request.
+
+    Returns:
+        `"success"` or `"failure"`. Without a mark, one drawn from the text's hash.
+    """
     if "truth=" in text and (mark := _MARK.search(text)):
         return mark[1]
     return "success" if _random_pair(text)[0] < 0.5 else "failure"

@@ -24,12 +24,20 @@ class Solution:
 
 
 def shop_configs() -> bytes:
-    """The task file: a JSON list of configurations, for `prill.emulators.webarena.tasks.read_configs`."""
+    """Gives the task file of the shop, for `prill.emulators.webarena.tasks.read_configs`.
+
+    Returns:
+        A JSON list of configurations.
+    """
     return json.dumps([_config(entry) for entry in _entries()], indent=2).encode()
 
 
 def shop_solutions() -> dict[int, Solution]:
-    """The plays by `task_id`."""
+    """Gives a right and a wrong solution of each task of the shop.
+
+    Returns:
+        The solutions by `task_id`.
+    """
     return {entry["task_id"]: Solution(_actions(entry["right"]), _actions(entry["wrong"])) for entry in _entries()}
 
 
