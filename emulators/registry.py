@@ -31,11 +31,20 @@ ENVIRONMENTS = Registry(
 
 
 def make_environment(name: str, *, images: str | Path | None = None, lax: bool = False, **options: Any) -> Environment:
-    """The environment of that name with these options: `make_environment("miniwob", images="out/images", settle=1.0)`.
+    """Makes an environment by name, with its options: `make_environment("miniwob", images="out/images", settle=1.0)`.
 
-    `images` is the folder for screenshots; one of your own need not have a use for it. `lax` reads numbers and truth values
-    from text. Raises UsageError for an unknown name, OptionError for an option that the environment does not have, lacks, or
-    that is of the wrong kind.
+    Args:
+        name: A name, or `module:Object` or `file.py:Object` of your own.
+        images: The folder for screenshots. An environment without a parameter `images` ignores it.
+        lax: Read numbers and truth values from text, for the command line.
+        **options: The environment's options.
+
+    Returns:
+        The environment, not started yet.
+
+    Raises:
+        OptionError: An option is unknown, missing or of the wrong type.
+        UsageError: No environment has that name, or the object is not an environment.
     """
     maker, what = ENVIRONMENTS.maker(name), f"environment {name!r}"
     if images is not None and "images" in options_of(maker):

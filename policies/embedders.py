@@ -52,7 +52,21 @@ class Fitted(Embedder, Protocol):
 
 
 def make_embedder(name: str, *, base_url: str | None = None, api_key_env: str = "OPENAI_API_KEY") -> Embedder:
-    """`tfidf`, `minilm`, `local:DIR` (a folder with a sentence encoder for transformers), or a model's name at an endpoint."""
+    """Makes an embedder of texts by name.
+
+    Args:
+        name: `tfidf`, `minilm`, `local:DIR` (a folder with a sentence encoder for transformers), or a model's name at an
+            endpoint.
+        base_url: The endpoint. None: `$OPENAI_BASE_URL`, else OpenAI.
+        api_key_env: The environment variable that holds the endpoint's key.
+
+    Returns:
+        The embedder.
+
+    Raises:
+        UsageError: The folder holds no sentence encoder, or MiniLM is not installed.
+        MissingExtra: The extra `local` is not installed.
+    """
     if name == "tfidf":
         return TfidfEmbedder()
     if name == "minilm" or name.startswith(_LOCAL):

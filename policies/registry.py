@@ -86,9 +86,18 @@ class Fingerprinted(Protocol):
 def make_policy(name: PolicyLike, *, model: ModelLike | None = None, lax: bool = False, **options: Any) -> Policy:
     """The policy of that name with these options: `make_policy("react", model="gpt-4o", reasoning=False)`.
 
-    `model` is for policies that ask one: a name, beside which the model's own options may stand, or a model. `lax` reads
-    numbers and truth values from text. Raises UsageError for an unknown name, OptionError for an option that the policy does
-    not have, lacks, or that is of the wrong kind.
+    Args:
+        name: A name, or `module:Object` or `file.py:Object` of your own.
+        model: For policies that ask one: a model's name, a table, or a model. None: the policy asks none.
+        lax: Read numbers and truth values from text, for the command line.
+        **options: The policy's options and, next to a model's name, those of the model.
+
+    Returns:
+        The policy.
+
+    Raises:
+        OptionError: An option is unknown, missing or of the wrong type.
+        UsageError: No policy has that name, or the object is not a policy.
     """
     if isinstance(name, PolicyConfig):
         name = name.mapping()

@@ -147,5 +147,12 @@ def renumbered(line: str, number: str) -> str:
 
 
 def clicked(line: str) -> str | None:
-    """The number that a line clicks; None for every other line."""
+    """Reads which element a line clicks.
+
+    Args:
+        line: One action in the policy's language.
+
+    Returns:
+        The element's number; None where the line is not a click.
+    """
     return number_in(line) if kind_of(line) == "click" else None

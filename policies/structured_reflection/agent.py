@@ -361,7 +361,14 @@ def state_of(trajectory: Trajectory) -> State:
 
 
 def planning_calls(trajectory: Trajectory) -> int:
-    """How many calls planned the actions of an attempt; words for past actions and lessons are not counted."""
+    """Counts the calls that planned the actions of an attempt. Calls that described past actions or drew lessons do not count.
+
+    Args:
+        trajectory: The attempt.
+
+    Returns:
+        The number of calls.
+    """
     thoughts = [step.thought or "" for step in trajectory.steps]
     outlines = sum(thought.startswith(_OUTLINED) for thought in thoughts)
     firsts = (f"{_PLANNED}1 of ", f"{_OUTLINED}{_PLANNED}1 of ", f"{_PLANNED}nothing")

@@ -77,7 +77,15 @@ class Memory:
 
 
 def memory_of(lessons: Iterable[str], rules: Rules) -> Memory:
-    """The memory after these lessons, oldest first. What is no note changes nothing, and is counted."""
+    """Builds the memory that lessons describe.
+
+    Args:
+        lessons: The lessons, oldest first. One that is not a note changes nothing and is counted.
+        rules: How notes change the memory.
+
+    Returns:
+        The memory.
+    """
     memory = Memory()
     for text in lessons:
         note = read_note(text)
@@ -126,12 +134,26 @@ def _clicked(line: str, key: str, rules: Rules) -> str | None:
 
 
 def write_note(note: Note) -> str:
-    """The note as one line."""
+    """Formats a note as one line of JSON.
+
+    Args:
+        note: The note.
+
+    Returns:
+        The line.
+    """
     return msgspec.json.encode(note).decode()
 
 
 def read_note(text: str) -> Note | None:
-    """The note that a lesson holds; None for any other lesson."""
+    """Parses the note that a lesson holds.
+
+    Args:
+        text: The lesson.
+
+    Returns:
+        The note; None for any other lesson.
+    """
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogatepass"), type=Note)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

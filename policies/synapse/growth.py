@@ -60,11 +60,20 @@ async def grow(
     per_task: int = PER_TASK,
     labels: Mapping[str, bool | None] | None = None,
 ) -> Growth:
-    """The memory with the trajectories that the verdicts accept, in their order; the memory that is given stays as it is.
+    """Adds the trajectories that a judge accepts to a memory of exemplars.
 
-    With `threshold` a trajectory is accepted by the probability of its verdict, else by the verdict's word. None is added whose
-    key is nearly that of another exemplar with the same first call, nor one beyond `per_task` of its task. `labels` only count
-    how many of the new ones are wrong.
+    An exemplar is left out where its key is nearly that of another one with the same first call.
+
+    Args:
+        memory: The memory. It is not changed.
+        trajectories: The trajectories, in the order in which they are tried.
+        verdicts: Their verdicts by trajectory id.
+        threshold: The least score of an accepted verdict, in [0, 1]. None: the verdict's success decides.
+        per_task: The most exemplars of one task.
+        labels: The truth by trajectory id, only to count how many new exemplars are wrong. None: they are not counted.
+
+    Returns:
+        The new memory, what was added, and what was left out, by reason.
     """
     count, found = _Count(), list[Exemplar]()
     for trajectory in trajectories:
