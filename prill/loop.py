@@ -29,16 +29,32 @@ async def rollout(
     early_stop: Callable[[Sequence[Step]], str | None] | None = None,
     watch: Callable[[Trajectory], None] | None = None,
 ) -> Trajectory:
-    """One episode, recorded. It ends with a final action, when the environment says so, or after `max_steps` actions.
+    """Runs one episode and records it.
 
-    `timeout` bounds the whole episode in seconds. When the environment or the agent's model fails or time runs out, the
-    trajectory keeps the steps so far and says so in `error`. `early_stop` looks at the steps after each action and may
-    end the episode by saying why. `watch` is given the record so far after the start and after each action.
-    `metadata["ended_by"]` is one of agent, environment, max_steps, early_stop, error; `metadata["stopped"]` is the reason
-    of an early stop, which is no answer of the agent; `metadata["unscored"]` is why the agent's model gave no action, in the
-    words of verdicts (`budget`, `timeout`, …); `metadata["date"]` is when the episode began, in UTC. An environment that
-    can `locate` an action adds element and point to its record, not to what is carried out and what `early_stop` sees. 30 steps
-    is the limit of the paper's web experiments (arXiv 2404.06474, section 4.2).
+    The episode ends with a final action, when the environment ends it, or after `max_steps` actions. An environment that can
+    `locate` an action adds the element and its point (x and y in [0, 1], from the top left) to the record; what is carried out,
+    and what `early_stop` sees, stays the agent's own action.
+
+    Args:
+        policy: The agent.
+        environment: Where it acts.
+        task: What it is asked to do.
+        id: The trajectory's id.
+        agent: The agent's name for the record. None: no name.
+        max_steps: The most actions. 30 is the limit of the web experiments in arXiv 2404.06474, section 4.2.
+        timeout: Bounds the whole episode, in seconds. None: no bound.
+        early_stop: Called with all steps so far after each action; a string ends the episode and is recorded as the reason.
+        watch: Called with the record so far, after the start and after each action.
+
+    Returns:
+        The trajectory. Where the environment or the agent's model fails, or time runs out, it keeps the steps so far and
+        `error` says why. `metadata["ended_by"]` is agent, environment, max_steps, early_stop or error; `metadata["stopped"]` is
+        the reason of an early stop; `metadata["unscored"]` is why the agent's model gave no action, as in verdicts (`budget`,
+        `timeout`, …); `metadata["date"]` is when the episode began, in UTC.
+
+    Raises:
+        EndpointError: The agent's model cannot be used at all.
+        UsageError: The policy or the environment cannot be used for this task.
     """
     metadata = {"date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
     record = Trajectory(id=id, task=task, agent=agent, metadata=metadata)

@@ -140,11 +140,19 @@ def table(
     source: str | None = None,
     truth: str = "majority",
 ) -> Table:
-    """One row a verdict: what was judged, by whom, why, and what that cost; both arguments may be files.
+    """Makes a table with one row a verdict: what was judged, by whom, why, and the cost.
 
-    With labels there is a column `label`: what counts by the rule `truth` (see `gold_labels`), null where that is undecided.
-    Labels of several sources never share a column: `source` chooses. Raises UsageError when it must and does not, or names
-    none that is there.
+    Args:
+        verdicts: Verdicts, or a verdict file.
+        labels: Labels, or a label file. None: no column `label`.
+        source: Which source of labels to use. None: the only one there is.
+        truth: The rule for annotators who differ, as in `gold_labels`.
+
+    Returns:
+        The table. With labels it has a column `label`, null where the label is undecided or missing.
+
+    Raises:
+        UsageError: There are labels of several sources and `source` is None, or no label is of that source.
     """
     records = read_verdicts(verdicts) if isinstance(verdicts, str | os.PathLike) else verdicts
     rows = tuple(map(_row, records))

@@ -248,11 +248,21 @@ class Merged:
 
 
 def merge_verdicts(paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> Merged:
-    """Writes the verdicts of several files, of the shards of one run say, into one file, each id once.
+    """Merges verdict files, such as the shards of one run, into one file that holds each id once.
 
-    A file that is there already counts as one of them, so nothing in it is lost. Of several lines of an id, the newest of a
-    file counts, and of several files' the first that is scored. Raises UsageError, and leaves the output as it was, when two
-    files have verdicts of different evaluators, or of different content under one id.
+    Within a file the newest line of an id counts; between files, the first scored one.
+
+    Args:
+        paths: Verdict files.
+        output: The file to write. Where it exists, it counts as the first of the files, so none of its verdicts is lost.
+
+    Returns:
+        How many verdicts there are, how many of them are unscored, how many lines were left out, and which files end in an
+        incomplete line.
+
+    Raises:
+        UsageError: Two files have verdicts of different judges, or of different content under one id. The output is then
+            unchanged.
     """
     check_output(output, "verdicts", paths)
     if not (is_stdout(output) or is_stream(output)) and os.path.exists(output) and os.path.getsize(output):

@@ -44,11 +44,22 @@ class BatchProblems(EndpointError):
 
 
 async def submit(folder: BatchFolder, say: Say = lambda words: None, *, api: Api | None = None) -> int:
-    """Makes batches of the files that are none yet, and says of each what it is called; gives how many there are in all.
+    """Submits the request files that are not submitted yet.
 
-    `api`: whose batch API the endpoint has; without it, that of earlier files for this address, else Anthropic's where the
-    address is Anthropic's and OpenAI's elsewhere. Whatever breaks, the next call goes on from there: no file becomes two
-    batches. A file with a problem holds no other up. Raises BatchProblems when the others are handed in; MissingExtra.
+    After any failure the next call resumes: no file becomes two batches. A file with a problem does not stop the others.
+
+    Args:
+        folder: An open batch folder.
+        say: Called with a sentence for each file: its name, the number of requests and the batch.
+        api: The batch API of the endpoint. None: that of earlier files for this address, else Anthropic's where the address is
+            Anthropic's, and OpenAI's elsewhere.
+
+    Returns:
+        How many files of the folder are submitted by now.
+
+    Raises:
+        BatchProblems: Some files had problems; raised after all were tried.
+        MissingExtra: The package of the batch API is not installed.
     """
     expect_place(folder.path, "a batch")  # what is submitted must be noted
     problems, closed = dict[str, str](), set[_Door]()
@@ -73,9 +84,20 @@ async def submit(folder: BatchFolder, say: Say = lambda words: None, *, api: Api
 
 
 async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
-    """Fetches the answers of the batches that have ended, and gives how many are still under way.
+    """Downloads the answers of the batches that have ended.
 
-    A batch with a problem holds no other up. Raises BatchProblems when all were looked at; MissingExtra.
+    A batch with a problem does not stop the others.
+
+    Args:
+        folder: An open batch folder.
+        say: Called with a sentence for each batch.
+
+    Returns:
+        How many batches are still running.
+
+    Raises:
+        BatchProblems: Some batches had problems; raised after all were tried.
+        MissingExtra: The package of the batch API is not installed.
     """
     expect_place(folder.path, "a batch")
     under_way, problems, closed = 0, dict[str, str](), set[_Door]()

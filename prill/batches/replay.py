@@ -118,10 +118,22 @@ async def write(
     progress: Callable[[int], None] = lambda read: None,
     **sizes: int,
 ) -> Tally:
-    """Writes the requests of a judge for trajectory files into a folder, and says how many trajectories wait for them.
+    """Writes the requests that a judge would make for trajectory files. What is written already is not written again.
 
-    What is written already is not written again. `limit` looks at the first so many only. `described` is kept for whoever
-    makes the judge anew; `sizes` as in `StageWriter`. `progress` is given the number of trajectories read.
+    Args:
+        trajectories: Trajectory files, or folders of them.
+        judge: A judge that asks an endpoint.
+        folder: The batch folder, made where it does not exist.
+        limit: Look at the first so many trajectories only. None: all.
+        described: The judge's description, kept in the folder so that it can be made again. None: not kept.
+        progress: Called with the number of trajectories read.
+        **sizes: Limits of a request file, as in `StageWriter`.
+
+    Returns:
+        The tally; `pending` counts the trajectories that wait for answers.
+
+    Raises:
+        UsageError: No trajectory could be read, the judge asks no endpoint, or the folder belongs to another judge.
     """
     expect_endpoint(judge)
     tally = Tally()
@@ -161,11 +173,27 @@ async def collect(
     say: Callable[[str], None] = lambda words: None,
     progress: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Makes verdicts of the answers, which are copied into the folder first, as if the judge had asked an endpoint.
+    """Makes verdicts from the answers of a batch, as if the judge had asked an endpoint. The same call resumes.
 
-    Trajectories whose answers do not suffice yet stay `pending`, and the requests that they need are written as the next
-    stage. `retry_failed` writes requests anew that failed, or were cut off, too. `say` is told of lines that cannot be used.
-    The same call takes a run up that broke off.
+    Trajectories whose answers are not complete stay `pending`, and the requests that they still need are written as the next
+    stage.
+
+    Args:
+        folder: The batch folder that `write` made.
+        judge: The judge that the requests were written for.
+        output: The verdict file.
+        answers: Files of answers, which are copied into the folder first.
+        retry_failed: Write requests again that failed or were cut off.
+        transcripts: A folder for what the model was asked and answered. None: none are kept.
+        stop: After it is set, no further trajectory is begun. None: all are.
+        say: Called with a sentence for each line that cannot be used.
+        progress: Called after every trajectory.
+
+    Returns:
+        How many trajectories succeeded, failed, were unscored and are pending.
+
+    Raises:
+        UsageError: The folder belongs to another judge, a file holds no answer to it, or the output holds something else.
     """
     with BatchFolder(folder) as batch:
         batch.expect(judge.info)

@@ -141,9 +141,18 @@ class Bench:
 
 
 def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Run]:
-    """The runs that `play_again` recorded in this folder, whose names are `task-sSEED`. Raises UsageError, InputError.
+    """Reads the runs that Reflexion recorded in a folder, named `task-sSEED`.
 
-    `groups` has the group of each task; else it is the site that the recording names.
+    Args:
+        folder: The run's folder.
+        groups: The group of each task, by task. None: the site that the recording names.
+
+    Returns:
+        The runs.
+
+    Raises:
+        UsageError: The folder holds no such run.
+        InputError: A line of a file is broken.
     """
     rewards, progress = dict[str, float](), dict[str, float]()
     for label in read_labels(folder / LABELS) if (folder / LABELS).exists() else ():
@@ -168,9 +177,18 @@ def bench_of(
     trials: int = 1,
     settings: Mapping[str, Any] | None = None,
 ) -> Bench:
-    """The figures of these runs, of which each had up to `trials` trials, beside those of the papers.
+    """Computes the figures of recorded runs, next to those of papers.
 
-    Success is also given after those fewer trials that a paper gives it after.
+    Args:
+        runs: The runs, each of at most `trials` trials.
+        papers: Published figures to show next to them.
+        benchmark: Which benchmark was played.
+        agent: The agent's name.
+        trials: The most attempts at one task. Success is also given after each smaller number that a paper reports.
+        settings: What else to record. None: nothing.
+
+    Returns:
+        The figures, overall, by category and by task. Success rates are in [0, 1].
     """
     counts = sorted({1, trials} | {column.trials for paper in papers for column in paper.columns if column.trials < trials})
     last = [(run, solved(run, trials)) for run in runs]
@@ -192,7 +210,15 @@ def bench_of(
 
 
 def solved(run: Run, trials: int) -> bool | None:
-    """Whether one of the first so many trials succeeded; None where that is not known: a failure is what failed each time."""
+    """Tells whether one of the first trials succeeded.
+
+    Args:
+        run: The run.
+        trials: How many of its trials count.
+
+    Returns:
+        False only where every trial failed; None where that is not known.
+    """
     first = run.trials[:trials]
     if any(trial.success for trial in first):
         return True
@@ -201,7 +227,16 @@ def solved(run: Run, trials: int) -> bool | None:
 
 
 def share_of(runs: Sequence[Run], trials: int) -> Share:
-    """Success within the first so many trials: every task counts the same, however many of its seeds have an outcome."""
+    """Computes the success rate within the first trials. Every task has the same weight, however many of its seeds have an
+    outcome.
+
+    Args:
+        runs: The runs.
+        trials: How many trials of each run count.
+
+    Returns:
+        The rate and its 95 % interval, in [0, 1]; the rate is None where no run has an outcome.
+    """
     outcomes: dict[tuple[str, str], list[bool]] = defaultdict(list)
     for run in runs:
         if (success := solved(run, trials)) is not None:

@@ -133,9 +133,18 @@ class RecordedBench:
 
 
 def recorded_turns(file: Path, split: str, broken: Callable[[str], object] | None = None) -> Iterator[RecordedTurn]:
-    """The turns of a file, as they are read: pages are not kept.
+    """Reads the turns of a file one by one; pages are not kept.
 
-    A turn that is broken raises InputError, or is passed over where `broken` is told of it.
+    Args:
+        file: A trajectory file of recorded turns.
+        split: The name of the split that the turns belong to.
+        broken: Called with the problem of each broken turn, which is then left out. None: it raises.
+
+    Yields:
+        The turns, in the order of the file.
+
+    Raises:
+        InputError: A turn is broken and `broken` is None.
     """
     for item in read_trajectories(file):
         try:
@@ -165,9 +174,17 @@ def _recorded_turn(item: Trajectory | BadLine, file: Path, split: str) -> Record
 
 
 def played_turn(turn: RecordedTurn, episode: Trajectory, marking: Marking = USUAL, *, seed: int = 0) -> PlayedTurn:
-    """What an agent's episode of a recorded turn came to.
+    """Scores an agent's episode of a recorded turn.
 
-    A step that it did not do is wrong; an episode that broke off is not known.
+    Args:
+        turn: The recorded turn.
+        episode: What the agent did.
+        marking: How a step is marked.
+        seed: The seed that the episode was played with.
+
+    Returns:
+        The turn with a score for each recorded step. A step that the agent did not take is wrong; an episode with an error has
+        no scores (None).
     """
     usage = _usage(episode)
     if episode.error is not None:
@@ -218,9 +235,18 @@ def recorded_bench(
     settings: Mapping[str, Any] | None = None,
     not_begun: int = 0,
 ) -> RecordedBench:
-    """The figures of what was played, split by split, beside those that the papers printed for a split of that name.
+    """Computes the figures of played turns, split by split, next to the published figures for a split of that name.
 
-    `not_begun` turns are in none of them, since they could not even begin.
+    Args:
+        played: The scored turns.
+        papers: Published figures.
+        agent: The agent's name.
+        marking: How the steps were marked.
+        settings: What else to record. None: nothing.
+        not_begun: How many turns could not begin. They count in no figure.
+
+    Returns:
+        The figures; accuracies and success rates are in [0, 1].
     """
     several = any(one.turn.number for one in played)
     counting: Counting = "mt-mind2web" if several else "mind2web"

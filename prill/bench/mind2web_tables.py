@@ -37,14 +37,29 @@ _THEIRS = "Rows with **theirs** are figures of the publication named below, copi
 
 
 def write_recorded_bench(folder: Path, bench: RecordedBench) -> None:
-    """Writes `results.md`, `results.json` and `results.svg` into the folder. Raises UsageError when that cannot be."""
+    """Writes `results.md`, `results.json` and `results.svg`.
+
+    Args:
+        folder: The folder to write to.
+        bench: The figures.
+
+    Raises:
+        UsageError: The files cannot be written.
+    """
     write_output(folder / FIGURES, msgspec.json.format(msgspec.json.encode(bench), indent=1).rstrip() + b"\n")
     write_output(folder / TABLES, recorded_bench_text(bench).encode())
     write_output(folder / PICTURE, recorded_bench_picture(bench).encode())
 
 
 def recorded_bench_text(bench: RecordedBench) -> str:
-    """The figures as Markdown: how to read them, and a table for each split, its turns and its websites."""
+    """Formats the figures as Markdown: how to read them, and tables by split, turn and website.
+
+    Args:
+        bench: The figures.
+
+    Returns:
+        The Markdown text.
+    """
     parts = [f"# {cell_text(bench.agent)} on recorded steps", recorded_summary(bench), _COUNTED[bench.counting]]
     parts += [_MARKED[bench.marking.scheme], _HOW.format(top=bench.marking.top)]
     parts += [_THEIRS] if any(split.theirs for split in bench.splits) else []

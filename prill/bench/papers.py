@@ -70,13 +70,30 @@ class Theirs:
 
 
 def paper_names(benchmark: Benchmark | None = None) -> tuple[str, ...]:
-    """The papers that come with prill; with `benchmark`, those with figures on it."""
+    """Lists the papers whose figures ship with prill.
+
+    Args:
+        benchmark: Only papers with figures on this benchmark. None: all.
+
+    Returns:
+        Their names, sorted.
+    """
     names = sorted(path.stem for path in _FOLDER.glob("*.toml"))
     return tuple(name for name in names if benchmark in (None, _ready(name).benchmark))
 
 
 def read_paper(name: str | os.PathLike[str]) -> Paper:
-    """The paper of that name, or of a TOML or JSON file in the same form. Raises UsageError that says where what is wrong."""
+    """Reads the figures of a paper.
+
+    Args:
+        name: A name of `paper_names`, or a .toml or .json file of the same form.
+
+    Returns:
+        The paper's figures; success rates are in [0, 1].
+
+    Raises:
+        UsageError: No paper has that name, or the file is not of that form; the message says where.
+    """
     if Path(name).suffix in (".toml", ".json"):
         return _read(Path(name))
     if name not in paper_names():
@@ -99,14 +116,27 @@ def _read(path: Path) -> Paper:
 
 
 def tasks_of(paper: Paper) -> tuple[str, ...]:
-    """All tasks of its list, category by category."""
+    """Lists the tasks of a paper, category by category.
+
+    Args:
+        paper: The paper.
+
+    Returns:
+        The task names.
+    """
     return tuple(name for names in paper.categories.values() for name in names)
 
 
 def theirs(paper: Paper, category: str, tasks: Iterable[str]) -> tuple[Theirs | None, ...]:
-    """What the paper has for these tasks of a category (or `all`), one figure a column; None where there is none.
+    """Looks up what a paper published for tasks of a category.
 
-    Where its figures are known by task, the mean over those of `tasks` that it has; else what it printed for the category.
+    Args:
+        paper: The paper.
+        category: A category of the paper, or `all`.
+        tasks: The tasks that were played. Where the paper has figures by task, the mean over those of them that it has.
+
+    Returns:
+        One figure for each column of the paper, in [0, 1]; None where it has none.
     """
     if paper.tasks:
         wanted = list(tasks)

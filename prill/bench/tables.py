@@ -41,14 +41,29 @@ _THEIRS = (
 
 
 def write_bench(folder: Path, bench: Bench) -> None:
-    """Writes `results.md`, `results.json` and `results.svg` into the folder. Raises UsageError when that cannot be."""
+    """Writes `results.md`, `results.json` and `results.svg`.
+
+    Args:
+        folder: The folder to write to.
+        bench: The figures.
+
+    Raises:
+        UsageError: The files cannot be written.
+    """
     write_output(folder / FIGURES, msgspec.json.format(msgspec.json.encode(bench), indent=1).rstrip() + b"\n")
     write_output(folder / TABLES, bench_text(bench).encode())
     write_output(folder / PICTURE, bench_picture(bench).encode())
 
 
 def bench_text(bench: Bench) -> str:
-    """The figures as Markdown: what was played, how to read it, and the tables."""
+    """Formats the figures as Markdown: what was played, how to read it, and the tables.
+
+    Args:
+        bench: The figures.
+
+    Returns:
+        The Markdown text.
+    """
     parts = [f"# {cell_text(bench.agent)} on {bench.benchmark}", played_text(bench), _SUCCESS[bench.benchmark]]
     parts.append(_HOW.format(clusters=_CLUSTERS[bench.benchmark]))
     parts += [_TRIALS] if bench.trials[-1] > 1 else []
@@ -88,7 +103,14 @@ def summary_text(bench: Bench) -> str:
 
 
 def bench_picture(bench: Bench) -> str:
-    """The picture: success by category after the last trial with its interval, and the figures of theirs beside it."""
+    """Draws success by category after the last trial, with 95 % intervals, and the published figures.
+
+    Args:
+        bench: The figures.
+
+    Returns:
+        The picture as SVG text.
+    """
     rows = [(section, row) for section in bench.sections for row in section.categories]
     several = len(bench.sections) > 1
     names = [f"{section.title}: {row.name}" if several else row.name for section, row in rows]

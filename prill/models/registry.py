@@ -57,8 +57,19 @@ ModelLike = ModelConfig | str | Mapping[str, Any] | LanguageModel
 def make_model(model: ModelLike, *, place: str = "model", lax: bool = False, **options: Any) -> LanguageModel:
     """The model of a name, with its options; a table `{name = "…", …}` holds both, and a model comes back as it is.
 
-    `package.module:Object` and `file.py:Object` are models of one's own. `place` and `lax` as in `prill.registry.read_options`.
-    Raises UsageError.
+    Args:
+        model: A name at an endpoint, `embedded`, `local:DIR`, `vllm:MODEL`, `package.module:Object` or `file.py:Object` of your
+            own, a table `{name = "…", …}` with the name and the options, or a model, which is returned unchanged.
+        place: Where the description stands, for messages.
+        lax: Read numbers and truth values from text, for the command line.
+        **options: The model's options. Those of a table win over these.
+
+    Returns:
+        The model.
+
+    Raises:
+        OptionError: An option is unknown, missing or of the wrong type.
+        UsageError: The name is empty, or options are given for a model that is made already.
     """
     if isinstance(model, ModelConfig):
         model = model.mapping()

@@ -18,10 +18,16 @@ def conversation_of(trajectory: Trajectory) -> str:
 
 
 def rejoined(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
-    """The turns, each with the earlier ones of its conversation whole in `task.earlier`, as far as they were read before.
+    """Puts the earlier turns of a conversation, pages included, into `task.earlier`.
 
-    Turns of a conversation stand together in a file: one conversation is held at a time. An earlier turn that was not read
-    stays as it is, without pages. A turn that names none of its own has all that were read before in its conversation.
+    The turns of a conversation stand together in a file; one conversation is held in memory at a time.
+
+    Args:
+        trajectories: The turns, in the order of the file.
+
+    Yields:
+        Each turn. An earlier turn that was not read before stays without pages; a turn that names no earlier ones gets all that
+        were read before in its conversation.
     """
     conversation: str | None = None
     read: dict[str, Trajectory] = {}

@@ -53,7 +53,17 @@ class PageState:
 
 
 def read_state(text: str) -> PageState:
-    """The state that a text tells. Raises ValueError where it is none."""
+    """Parses the text of a recorded page's state.
+
+    Args:
+        text: What `PageState.text` wrote.
+
+    Returns:
+        The state.
+
+    Raises:
+        ValueError: The text is not such a state.
+    """
     head, found, rest = text.partition(f"\n{_CANDIDATES}")
     if not found or not head.startswith(_PAST):
         raise ValueError(f"no state of a recorded page: it begins with {_PAST!r} and has a line {_CANDIDATES!r}")

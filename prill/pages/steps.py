@@ -89,7 +89,18 @@ USUAL = Marking()
 
 
 def asked_of(step: Step) -> Asked:
-    """What a recorded step asks for. Raises ValueError when what was seen is no recorded page."""
+    """Reads what a recorded step asks for.
+
+    Args:
+        step: A step whose observation is a recorded page.
+
+    Returns:
+        The right elements with their ranks among the candidates (from 0; None: not a candidate), the operation in upper case
+        and its value.
+
+    Raises:
+        ValueError: The observation is not a recorded page.
+    """
     ranks = {id: rank for rank, id in enumerate(read_state(step.observation.text or "").candidates)}
     positives = tuple((step.action.target or "").split())
     return Asked(positives, tuple(map(ranks.get, positives)), step.action.kind.upper(), step.action.value or "")

@@ -50,7 +50,20 @@ class Service:
 
 
 def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency: int | None = None) -> Service:
-    """The service of a reward. Raises UsageError where the settings are not enough, MissingExtra without its packages."""
+    """Builds the HTTP service of a reward, without starting it.
+
+    Args:
+        reward: The reward. `on_unscored="raise"` becomes `"abstain"`: over HTTP the status says it.
+        spec: The settings. None: the defaults.
+        concurrency: The most judgements at once. None: as many as the judge's model takes.
+
+    Returns:
+        The service; its `app` is an ASGI application.
+
+    Raises:
+        UsageError: The settings are incomplete.
+        MissingExtra: The packages of the extra `serve` are not installed.
+    """
     spec = spec or ServiceSpec()
     if reward.spec.on_unscored == "raise":  # over HTTP the error is the status, which abstaining brings too
         reward = Reward(reward.judge, replace(reward.spec, on_unscored="abstain"), reward.watch)

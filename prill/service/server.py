@@ -35,10 +35,20 @@ def serve(
     announce: Callable[[str], None] = lambda url: print(f"serving on {url}", flush=True),
     ending: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serves a reward until SIGINT or SIGTERM: then new requests get 503, and the process ends when all others are answered.
+    """Serves a reward until SIGINT or SIGTERM. New requests then get 503, and the process ends when all others are answered.
 
-    A second signal ends it at once. `announce` is told the address, without any token. Raises UsageError for a port that is
-    taken and for settings that are not enough, MissingExtra without the packages of the extra.
+    A second signal ends it at once.
+
+    Args:
+        reward: The reward.
+        spec: The settings. None: the defaults.
+        concurrency: The most judgements at once. None: as many as the judge's model takes.
+        announce: Called with the service's address, which holds no token.
+        ending: Called when the service begins to stop.
+
+    Raises:
+        UsageError: The port is taken, or the settings are incomplete.
+        MissingExtra: The packages of the extra `serve` are not installed.
     """
     last = LastResort()
     try:

@@ -125,13 +125,37 @@ def is_loopback(host: str) -> bool:
 
 
 def service_table(path: str | os.PathLike[str], **changes: Any) -> tuple[ServiceSpec, dict[str, Any]]:
-    """The settings of a .toml or .json file, and the description of the reward under its key `reward` (the judge's options and
-    the reward's own). `changes` go before what the file says. Raises UsageError."""
+    """Reads the settings of a service from a file.
+
+    Args:
+        path: A .toml or .json file.
+        **changes: Settings that win over those of the file.
+
+    Returns:
+        The settings, and the description of the reward under the key `reward`, as `prill.reward` takes it.
+
+    Raises:
+        OptionError: A setting is unknown or of the wrong type.
+        UsageError: The file cannot be read, or has no `reward`.
+    """
     return read_service(read_table(path), place=f"{path}: ", **changes)
 
 
 def read_service(table: Mapping[str, Any], *, place: str = "", **changes: Any) -> tuple[ServiceSpec, dict[str, Any]]:
-    """The same of a table."""
+    """Reads the settings of a service from a table.
+
+    Args:
+        table: The settings, and the table `reward` with the judge's options and the reward's own.
+        place: Where the table stands, for messages.
+        **changes: Settings that win over those of the table.
+
+    Returns:
+        The settings, and the description of the reward, as `prill.reward` takes it.
+
+    Raises:
+        OptionError: A setting is unknown or of the wrong type.
+        UsageError: The table has no `reward`.
+    """
     options = {str(key).replace("-", "_"): value for key, value in table.items()}
     reward = options.pop("reward", None)
     if not isinstance(reward, Mapping):

@@ -78,7 +78,11 @@ _calls: ContextVar[list[Call] | None] = ContextVar("prill_calls", default=None)
 
 @contextmanager
 def transcribed() -> Iterator[list[Call]]:
-    """Collects every call made inside, in tasks started inside too, also those that fail."""
+    """Collects every call to a model made inside a `with` block, also in tasks started there, also calls that fail.
+
+    Yields:
+        The list of calls, which grows.
+    """
     outer, calls = _calls.get(), list[Call]()
     token = _calls.set(calls)
     try:

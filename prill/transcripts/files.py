@@ -31,22 +31,43 @@ _decoder = msgspec.json.Decoder(Transcript)
 
 
 def transcript_folder(verdicts: str | os.PathLike[str]) -> Path:
-    """Where the transcripts of a verdict file are by default: beside it, `v.transcripts` for `v.jsonl`."""
+    """Gives the default folder of the transcripts of a verdict file.
+
+    Args:
+        verdicts: The verdict file.
+
+    Returns:
+        The folder next to it: `v.transcripts` for `v.jsonl`.
+    """
     path = Path(verdicts)
     return path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + ".transcripts")
 
 
 def read_transcripts(folder: str | os.PathLike[str]) -> Iterator[Transcript]:
-    """Every transcript of a folder, oldest first, with the paths of pictures made absolute; none where there is no folder.
+    """Reads the transcripts of a folder, oldest first.
 
-    A trajectory that was judged again comes again: the last one counts. What a killed run left of its last record is passed
-    over; so is, with a warning, the rest of a file that is damaged.
+    A trajectory that was judged again has several transcripts: the last one counts. The incomplete last record of a killed run
+    is left out; so is, with a warning, the rest of a damaged file.
+
+    Args:
+        folder: The folder. One that does not exist has no transcripts.
+
+    Yields:
+        The transcripts, with absolute paths of images.
     """
     yield from _read(Path(folder))
 
 
 def transcript_of(folder: str | os.PathLike[str], verdict: Verdict) -> Transcript | None:
-    """The transcript of a verdict, found by its id and key; None where the folder has none."""
+    """Finds the transcript of a verdict, by its id and key.
+
+    Args:
+        folder: The folder of transcripts.
+        verdict: The verdict.
+
+    Returns:
+        The newest such transcript; None where the folder has none.
+    """
     beginning = encode(Transcript(verdict.id, verdict.key, ())).removesuffix(b"]}\n")
     latest = None
     for latest in _read(Path(folder), beginning):  # noqa: B007 - the last one counts
