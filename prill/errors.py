@@ -44,7 +44,12 @@ def _again(kind: type[PrillError], words: tuple[Any, ...], state: dict[str, Any]
 
 
 class UsageError(PrillError):
-    """The call cannot be carried out as asked. `parameters` names those of the call that would help, if any."""
+    """The call cannot be carried out as asked.
+
+    Args:
+        message: What is wrong, and what to do.
+        parameters: The parameters of the call that would help.
+    """
 
     def __init__(self, message: str, *, parameters: tuple[str, ...] = ()) -> None:
         super().__init__(message)

@@ -14,9 +14,11 @@ from prill.types import Action, EvaluatorInfo, Observation, Step, Task, Trajecto
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture in a message, by file path. It is checked, scaled and encoded when the message is sent.
+    """An image in a message, by file path. It is checked, scaled and encoded when the message is sent.
 
-    `detail` is what OpenAI's endpoints call so: how closely the model looks. None: the endpoint decides.
+    Args:
+        path: The image file.
+        detail: How closely the model looks, as OpenAI's endpoints define it. None: the endpoint decides.
     """
 
     path: str
@@ -25,7 +27,12 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a chat: who speaks, and texts and images in order."""
+    """One turn of a chat.
+
+    Args:
+        role: Who speaks.
+        parts: Texts and images, in order.
+    """
 
     role: Literal["system", "user", "assistant"]
     parts: tuple[str | Image, ...]
@@ -41,7 +48,14 @@ class Token(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered. `fields` is what the asked-for format reads; `tokens` is None without log-probabilities."""
+    """What a model answered.
+
+    Args:
+        text: The answer.
+        usage: What it cost.
+        fields: What the requested `Form` parsed; empty without one.
+        tokens: The answer's tokens with log-probabilities. None: the endpoint gave none.
+    """
 
     text: str
     usage: Usage
@@ -62,11 +76,28 @@ class Form(Protocol):
         ...
 
     def instructions(self, *, as_json: bool) -> str:
-        """The sentence that tells the model how to answer."""
+        """Gives the sentence that tells the model how to answer.
+
+        Args:
+            as_json: Ask for a JSON object, for an endpoint that enforces the schema or JSON.
+
+        Returns:
+            The sentence, for the end of the prompt.
+        """
         ...
 
     def parse(self, text: str) -> dict[str, str]:
-        """The fields of an answer. Raises Unparsable."""
+        """Parses an answer.
+
+        Args:
+            text: The answer.
+
+        Returns:
+            The fields by name.
+
+        Raises:
+            Unparsable: The answer does not have this form.
+        """
         ...
 
 
@@ -81,11 +112,21 @@ class LanguageModel(Protocol):
     async def complete(
         self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
     ) -> Reply:
-        """One answer at temperature 0. `form` is the shape asked for and validated; `prompt` the hash of its prompt files.
+        """Asks for one answer at temperature 0.
 
-        `prill.models.prompts.NONCE` in a text is to be replaced by a code drawn for this call; kept replies go by the text
-        before.
-        Raises an `Unscored` error when there is no usable answer, `EndpointError` when no call can succeed.
+        Args:
+            messages: The chat, oldest first. The text `prill.models.prompts.NONCE` is replaced by a code drawn for this call;
+                kept replies go by the text before that.
+            form: The shape that the answer is asked for and parsed by. None: any text.
+            max_tokens: The most tokens of the answer.
+            prompt: The hash of the prompt files, for the key of kept replies.
+
+        Returns:
+            The answer.
+
+        Raises:
+            Unscored: There is no usable answer to this call.
+            EndpointError: No call can succeed.
         """
         ...
 
@@ -131,7 +172,16 @@ class SampledModel(LanguageModel, Protocol):
     """A model that can also be drawn from."""
 
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> LanguageModel:
-        """The same model at that temperature, within limits; seeds give different samples."""
+        """Gives the same model at another temperature.
+
+        Args:
+            temperature: The temperature; 0 is greedy.
+            seed: Different seeds draw different answers.
+            **limits: What narrows the draw: `top_p`, `top_k`, `repetition_penalty`.
+
+        Returns:
+            The model. It shares connections, budget and weights with this one.
+        """
         ...
 
 
@@ -163,7 +213,17 @@ class Captioner(Protocol):
         ...
 
     async def __call__(self, observation: Observation) -> str:
-        """The text; raises NoEvidence when the observation lacks what this captioner reads."""
+        """Describes an observation.
+
+        Args:
+            observation: What could be seen. The goal is never shown to a captioner.
+
+        Returns:
+            The text.
+
+        Raises:
+            NoEvidence: The observation lacks what this captioner reads.
+        """
         ...
 
 
@@ -172,7 +232,14 @@ class RecordedCaptioner(Captioner, Protocol):
     """A captioner that looks at no image: it gives what was recorded with the state."""
 
     def recorded(self, observation: Observation) -> str | None:
-        """The text, without work; None where there is none."""
+        """Looks up the recorded text, without work.
+
+        Args:
+            observation: What could be seen.
+
+        Returns:
+            The text; None where none was recorded.
+        """
         ...
 
 
@@ -185,11 +252,29 @@ class Evaluator(Protocol):
         ...
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """The image files that the verdict depends on."""
+        """Lists the images that the verdict depends on.
+
+        Args:
+            trajectory: The trajectory.
+
+        Returns:
+            Paths of image files.
+        """
         ...
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict. Raises only what ends a whole run (UsageError, EndpointError)."""
+        """Judges a trajectory.
+
+        Args:
+            trajectory: The trajectory.
+
+        Returns:
+            The verdict. A failed judgement is an unscored verdict.
+
+        Raises:
+            EndpointError: The judge's model cannot be used at all, which ends the run.
+            UsageError: The judge cannot be used as described, which ends the run.
+        """
         ...
 
 
@@ -198,7 +283,17 @@ class Estimator(Evaluator, Protocol):
     """An evaluator that can say beforehand what a trajectory would cost."""
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """Calls, tokens and images; `usd` is not filled in. Raises InputError for an image that cannot be used."""
+        """Estimates what a verdict would cost.
+
+        Args:
+            trajectory: The trajectory.
+
+        Returns:
+            Calls, tokens and images; `usd` is not filled in.
+
+        Raises:
+            InputError: An image cannot be used.
+        """
         ...
 
 
@@ -213,7 +308,14 @@ class Composite(Evaluator, Protocol):
 
 
 def every_judge(judge: Evaluator) -> Iterator[Evaluator]:
-    """The judge, and all judges inside it, however deep."""
+    """Lists a judge and all judges inside it, however deep.
+
+    Args:
+        judge: The judge.
+
+    Yields:
+        The judges, the outermost first.
+    """
     yield judge
     if isinstance(judge, Composite):
         for part in judge.parts:
@@ -221,19 +323,40 @@ def every_judge(judge: Evaluator) -> Iterator[Evaluator]:
 
 
 def concurrency_of(judge: Evaluator) -> int | None:
-    """Most calls at once of the models that the judge asks; None when it asks none that has a limit."""
+    """Gives the most calls at once of the models that a judge asks.
+
+    Args:
+        judge: The judge.
+
+    Returns:
+        The number; None where no model has a limit.
+    """
     limits = [part.concurrency for part in every_judge(judge) if isinstance(part, Bounded)]
     return max(limits, default=None)
 
 
 def lessons_of(judge: Evaluator) -> list[str]:
-    """What the models that the judge asks were found not to take, each once."""
+    """Lists what the models of a judge were found not to accept.
+
+    Args:
+        judge: The judge.
+
+    Returns:
+        A sentence each, without duplicates.
+    """
     models = (getattr(part, "model", None) for part in every_judge(judge))
     return list(dict.fromkeys(lesson for model in models if isinstance(model, Adaptive) for lesson in model.lessons))
 
 
 async def why_unreachable(judge: Evaluator) -> str:
-    """Why a model that the judge asks cannot be reached; empty where all can, as far as they know."""
+    """Checks whether the models of a judge can be reached.
+
+    Args:
+        judge: The judge.
+
+    Returns:
+        Why one cannot; empty where all can, as far as they know.
+    """
     for model in (getattr(part, "model", None) for part in every_judge(judge)):
         if isinstance(model, Remote) and (why := await model.why_unreachable()):
             return why
@@ -244,7 +367,15 @@ class RewardFunction(Protocol):
     """What a scored verdict is worth to whoever trains an agent."""
 
     def __call__(self, trajectory: Trajectory, verdict: Verdict, /) -> float | None:
-        """The number; None where this trajectory shall have no reward."""
+        """Computes the reward of a scored verdict.
+
+        Args:
+            trajectory: The trajectory.
+            verdict: Its verdict, which has a success.
+
+        Returns:
+            The reward; None where this trajectory has none.
+        """
         ...
 
 
@@ -252,11 +383,26 @@ class Policy(Protocol):
     """An agent: decides the next action."""
 
     def reset(self, task: Task) -> None:
-        """Begin a new episode."""
+        """Begins a new episode.
+
+        Args:
+            task: What the agent is asked to do.
+        """
         ...
 
     async def act(self, observation: Observation) -> Step:
-        """The next step: what was seen (as the agent saw it), what to do, and why."""
+        """Decides the next action.
+
+        Args:
+            observation: The present state.
+
+        Returns:
+            The step: what the agent saw of the state, the action, and the reason for it.
+
+        Raises:
+            NoEvidence: The observation lacks what this policy reads.
+            Unscored: The agent's model gives no usable answer.
+        """
         ...
 
 
@@ -265,9 +411,18 @@ class Demonstrator(Policy, Protocol):
     """An agent that can be taught by recorded steps: it tells what it would have been asked, and what to answer."""
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """The messages that this policy sends at step `index`, and the reply that is that step's action.
+        """Puts a recorded step as a question and its answer.
 
-        Raises Unparsable when the recorded action cannot be said in this policy's language.
+        Args:
+            trajectory: The recorded trajectory.
+            index: The step, from 0.
+
+        Returns:
+            The messages that this policy sends at that step, and the reply that is the recorded action.
+
+        Raises:
+            NoEvidence: The state lacks what this policy reads.
+            Unparsable: The recorded action cannot be expressed in this policy's language.
         """
         ...
 
@@ -277,9 +432,17 @@ class Learner(Policy, Protocol):
     """An agent that can tell what it learned from an attempt. What it learned before, it was made with."""
 
     async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
-        """A lesson in words for the next attempt at the same task; `verdict.reason` is what the judge said of this one.
+        """Draws a lesson from an attempt, for the next attempt at the same task.
 
-        Raises an `Unscored` error when there is none.
+        Args:
+            trajectory: The attempt.
+            verdict: Its verdict; `verdict.reason` is what the judge said.
+
+        Returns:
+            The lesson.
+
+        Raises:
+            Unscored: There is no lesson.
         """
         ...
 
@@ -288,11 +451,31 @@ class Environment(Protocol):
     """A browser, phone or simulator."""
 
     async def reset(self, task: Task) -> Observation:
-        """Start the task anew and show the first state. Raises EnvironmentFailure."""
+        """Starts a task from its initial state.
+
+        Args:
+            task: The task.
+
+        Returns:
+            The first state.
+
+        Raises:
+            EnvironmentFailure: The environment broke.
+        """
         ...
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Carry out an action: the state after it, and whether the environment ended the episode."""
+        """Carries out an action.
+
+        Args:
+            action: The action. One on something that is not there changes nothing.
+
+        Returns:
+            The state after it, and whether the environment ended the episode.
+
+        Raises:
+            EnvironmentFailure: The environment broke.
+        """
         ...
 
     async def close(self) -> None:
@@ -305,9 +488,17 @@ class Locator(Protocol):
     """An environment that can tell where on the screen an action will happen."""
 
     async def locate(self, action: Action) -> Action:
-        """For the record, before it is carried out: the action with the element's words as target and its middle as point.
+        """Locates an action for the record, before it is carried out.
 
-        As it is where nobody knows, or nothing of the element is on the screen. Raises EnvironmentFailure.
+        Args:
+            action: The agent's action.
+
+        Returns:
+            The action with the element's text as target and its middle as point, x and y in [0, 1] from the top left. Unchanged
+            where the element is not known or not on the screen.
+
+        Raises:
+            EnvironmentFailure: The environment broke.
         """
         ...
 
@@ -317,7 +508,14 @@ class Abridging(Protocol):
     """An environment that shows agents more than is worth keeping."""
 
     def abridged(self, trajectory: Trajectory) -> Trajectory:
-        """What of the episode so far goes on record, for people and judges."""
+        """Shortens an episode for the record.
+
+        Args:
+            trajectory: The episode so far.
+
+        Returns:
+            What is kept of it for people and judges.
+        """
         ...
 
 
@@ -333,11 +531,26 @@ class Lender(Protocol[E]):
         ...
 
     def lend(self, *, but: E | None = None) -> AbstractAsyncContextManager[E]:
-        """One of them, not `but` while there are others. Raises EnvironmentFailure when none works any more."""
+        """Lends an environment to one episode at a time.
+
+        Args:
+            but: An environment not to lend while there are others. None: any.
+
+        Returns:
+            A context manager that waits for a free environment.
+
+        Raises:
+            EnvironmentFailure: No environment works.
+        """
         ...
 
     async def report(self, environment: E, failure: str | None) -> None:
-        """Why an episode could not begin in it; None when it did."""
+        """Reports whether an episode could begin.
+
+        Args:
+            environment: The environment.
+            failure: Why it could not. None: it began.
+        """
         ...
 
 
@@ -345,7 +558,14 @@ class Work(Protocol):
     """What is done with each part of a long run. It can be pickled."""
 
     async def __call__(self, part: bytes) -> bytes:
-        """Does a part, perhaps once more after a worker died with it, and tells what came of it."""
+        """Does a part of a long run, perhaps again after a worker died with it.
+
+        Args:
+            part: The part.
+
+        Returns:
+            The outcome.
+        """
         ...
 
 
@@ -357,8 +577,15 @@ class Engine(Protocol):
         ...
 
     def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
-        """What came of each part, in any order. Each worker does a few parts at a time, and what a worker that died was at is
-        given to another one."""
+        """Runs the parts on the workers. Parts of a worker that died are given to another one.
+
+        Args:
+            work: What is done with each part.
+            parts: The parts.
+
+        Returns:
+            The outcomes, in any order.
+        """
         ...
 
     def close(self) -> None:

@@ -42,7 +42,16 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What the agent was asked to do. `earlier` holds the finished turns of the same conversation."""
+    """What the agent was asked to do.
+
+    Args:
+        id: The task's id.
+        goal: The instruction, in words.
+        platform: Where it is done.
+        site: The web site or app.
+        start_url: Where the episode begins.
+        earlier: The finished turns of the same conversation, oldest first.
+    """
 
     id: str = ""
     goal: str
@@ -61,11 +70,17 @@ class _HoldsImage:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Observation(_HoldsImage):
-    """What could be seen at one moment; every part is optional.
+    """What could be seen at one moment. Every part is optional.
 
-    `screenshot` is a file path, `text` the accessibility tree or page text, `caption` a description of the screen. A
-    screenshot may be handed over as a path, as the bytes of an encoded image or as a PIL image; the attribute is then the
-    path of a temporary file, which is there for as long as an observation that names it. Raises TypeError for anything else.
+    Args:
+        screenshot: The path of an image file, the bytes of an encoded image, or a PIL image. The attribute is always a path:
+            that of a temporary file for an image in memory, which exists as long as an observation that names it.
+        text: The accessibility tree or the text of the page.
+        url: The page's address.
+        caption: A description of the screen.
+
+    Raises:
+        TypeError: The screenshot is anything else.
     """
 
     screenshot: str | None = None
@@ -97,10 +112,15 @@ class Observation(_HoldsImage):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing the agent did. `kind` is a word such as click, type, press, scroll, swipe, goto, answer, stop or other.
+    """One action of the agent.
 
-    `text` is the readable (or raw) form, `target` names the element (`[17] link 'Cart'`, a bare id where nothing tells more),
-    `value` is what was typed, chosen or said, `point` the place on the screenshot of its step.
+    Args:
+        kind: A word such as click, type, press, scroll, swipe, goto, answer, stop or other.
+        text: The readable or raw form.
+        target: The element: `[17] link 'Cart'`, or a bare id where nothing tells more.
+        point: Where, on the screenshot of its step: x and y in [0, 1], from the top left.
+        end_point: Where a swipe or drag ends, in the same coordinates.
+        value: What was typed, chosen or said.
     """
 
     kind: str
@@ -126,7 +146,13 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What was seen, what was then done, and what the agent said it was thinking."""
+    """One step of an episode.
+
+    Args:
+        observation: What was seen.
+        action: What was then done.
+        thought: What the agent said it was thinking.
+    """
 
     observation: Observation
     action: Action
@@ -135,9 +161,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    """One attempt at a task. `final` is the state after the last action; None when it was not recorded.
+    """One attempt at a task.
 
-    `error` says why the episode broke off when the environment failed; it says nothing about success.
+    Args:
+        id: The trajectory's id.
+        task: The task.
+        agent: The agent's name.
+        steps: The steps, oldest first.
+        final: The state after the last action. None: it was not recorded.
+        answer: What the agent answered. None: nothing.
+        metadata: What else was recorded, as JSON values.
+        error: Why the episode ended early when the environment failed. It does not imply failure of the agent.
     """
 
     id: str
@@ -158,10 +192,16 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was spent. `usd` is None when the price of any part is unknown; tokens and calls are then still right.
+    """What was spent.
 
-    `estimated_usd` is the part of `usd` for calls that were sent and brought no answer (timed out, cancelled, broken off),
-    which providers charge for: by estimate, and counted neither as calls nor as tokens. It is absent where there are none.
+    Args:
+        calls: Calls to models.
+        prompt_tokens: Tokens of the requests.
+        completion_tokens: Tokens of the replies.
+        images: Images sent.
+        usd: The cost in US dollars. None: the price of some part is unknown; calls and tokens are still right.
+        estimated_usd: The part of `usd` for calls that were sent and brought no answer (timed out, cancelled, broken off),
+            which providers charge for: an estimate, counted neither as calls nor as tokens. Absent where there are none.
     """
 
     calls: int = 0
@@ -184,7 +224,15 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorInfo:
-    """Who judged: enough to tell two verdicts of different judges apart. `prompt` is a content hash."""
+    """Identifies a judge: whatever could change a verdict.
+
+    Args:
+        name: The judge's name.
+        version: The judge's version.
+        model: The model that it asks. None: it asks none.
+        prompt: A hash of its prompts' content. None: it has none.
+        params: Its settings.
+    """
 
     name: str
     version: str
@@ -195,9 +243,14 @@ class EvaluatorInfo:
 
 @dataclass(frozen=True, slots=True)
 class StepVerdict:
-    """The judgement of one action: its place in `steps`, a label, the reward the label was mapped to, and why.
+    """The judgement of one action.
 
-    `flagged`: the reply held no label that was offered, and not_sure stands in for it.
+    Args:
+        index: The step, from 0.
+        label: What the judge says of it.
+        reward: The reward that the label was mapped to.
+        reason: Why.
+        flagged: The reply held no label that was offered; `label` is then `not_sure`.
     """
 
     index: int
@@ -209,7 +262,15 @@ class StepVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criterion:
-    """One thing that the goal asks for, and whether it was done. `step` is the state that shows it, from 0; None: none does."""
+    """One thing that the goal asks for, and whether it was done.
+
+    Args:
+        text: The criterion, in words.
+        weight: Its weight relative to the others.
+        met: Whether it was done.
+        step: The state that shows it, from 0. None: no state does.
+        reason: Why.
+    """
 
     text: str
     weight: float = 1.0
@@ -220,9 +281,12 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class FrameGrade:
-    """What a frame shows and how much it tells, from 1 to 5, of what the goal asks for: one score, or one a criterion.
+    """What a frame shows, and how much it tells about the goal.
 
-    `states` are the states that looked like this, from 0, rising. No scores: the model's reply could not be read.
+    Args:
+        states: The states that look like this, from 0, ascending.
+        scores: One score, or one a criterion, from 1 to 5. Empty: the model's reply could not be read.
+        description: What the frame shows.
     """
 
     states: tuple[int, ...]
@@ -234,9 +298,14 @@ class FrameGrade:
 class Findings:
     """What a judge found besides the outcome.
 
-    `process` is the share of the criteria's weight that is met, in [0, 1]; `not_executable` says why nobody could have done
-    the task (a captcha, a login wall, an impossible wish); `side_effects` are changes that nobody asked for. `key_points` are
-    what must hold for the goal to be reached, and `frames` the grades of all frames, by the last state of each.
+    Args:
+        criteria: What the goal asks for.
+        process: The share of the criteria's weight that is met, in [0, 1].
+        not_executable: Why nobody could have done the task: a captcha, a login wall, an impossible wish. None: it could be
+            done.
+        side_effects: Changes that nobody asked for.
+        key_points: What must hold for the goal to be reached.
+        frames: The grades of all frames, by the last state of each.
     """
 
     criteria: tuple[Criterion, ...] = ()
@@ -249,7 +318,16 @@ class Findings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opinion:
-    """What one judge of several said, and what that cost. `success` is None when it abstained; `unscored` has the reason."""
+    """What one judge of several said.
+
+    Args:
+        judge: The judge's name.
+        success: Its decision. None: it abstained.
+        score: The probability of success, in [0, 1].
+        unscored: Why it abstained.
+        reason: Its reason, in words.
+        usage: What it cost.
+    """
 
     judge: str
     success: bool | None
@@ -261,11 +339,27 @@ class Opinion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The judgement of one trajectory. `success` is None exactly when `unscored` says why there is none.
+    """The judgement of one trajectory.
 
-    `score` is the probability of success in [0, 1]; `rewards` has one number a step; `key` identifies evaluator + input;
-    `seconds` is the judge's own time, without waiting for its turn to call a model; `opinions` are those of the judges
-    that were combined. `fitted_on` says what a judge that was fitted to labels has seen of this run; None: nothing was fitted.
+    Args:
+        id: The trajectory's id.
+        success: Whether the goal was reached. None exactly where `unscored` says why there is no verdict.
+        score: The probability of success, in [0, 1].
+        unscored: Why there is no verdict.
+        reason: The judge's reason, in words.
+        steps: The judgements of single steps, for judges of steps.
+        rewards: One reward a step.
+        usage: What the judgement cost.
+        seconds: The judge's own time, in seconds, without waiting for its turn to call a model.
+        evaluator: Who judged.
+        key: Identifies judge and input, so that an equal judgement is not repeated.
+        findings: What the judge found besides the outcome.
+        opinions: What the combined judges said.
+        fitted_on: What a fitted judge has seen of this trajectory. None: nothing was fitted.
+
+    Raises:
+        ValueError: There are both or neither of `success` and `unscored`, a score outside [0, 1], or an unscored verdict with a
+            score or rewards.
     """
 
     id: str
@@ -311,7 +405,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class StepLabel:
-    """What a person says of one action: its place in `steps`, and a label."""
+    """What a person says of one action.
+
+    Args:
+        index: The step, from 0.
+        label: The label.
+    """
 
     index: int
     label: Label
@@ -319,9 +418,16 @@ class StepLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRecord:
-    """The truth about one trajectory from one source: a person, a rule-based oracle.
+    """The truth about one trajectory, from one source.
 
-    `success` is None when there is no decision; `undecided` may say why: nobody could have done the task, or not sure.
+    Args:
+        id: The trajectory's id.
+        success: Whether the goal was reached. None: there is no decision.
+        source: Where it comes from: people (`human`), or an oracle.
+        annotator: Who decided.
+        note: A remark.
+        undecided: Why there is no decision: nobody could have done the task, or not sure.
+        steps: Labels of single steps.
     """
 
     id: str

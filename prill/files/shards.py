@@ -14,7 +14,12 @@ _FORM = re.compile(r"(\d{1,6})/(\d{1,6})")
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Share `number` of `count`, from 1. An id is in the same shard wherever and whenever it is asked."""
+    """One share of a run that is divided by trajectory id. An id is in the same shard wherever and whenever it is asked.
+
+    Args:
+        number: Which share, from 1.
+        count: How many shares there are.
+    """
 
     number: int
     count: int
@@ -27,13 +32,30 @@ class Shard:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """The shard that `2/8` means: the second of eight. Raises UsageError for anything else."""
+        """Parses a shard.
+
+        Args:
+            text: `2/8` for the second of eight.
+
+        Returns:
+            The shard.
+
+        Raises:
+            UsageError: The text is anything else.
+        """
         match = _FORM.fullmatch(text.strip())
         if match is None:
             raise UsageError(f"shard {text!r}: give number/count, 1/8 to 8/8 for eight shards", parameters=("shard",))
         return cls(int(match[1]), int(match[2]))
 
     def takes(self, id: str) -> bool:
-        """Whether the trajectory of this id is in the shard: by the first 64 bits of the SHA-256 of the id."""
+        """Tells whether a trajectory is in this shard.
+
+        Args:
+            id: The trajectory's id. The first 64 bits of its SHA-256 decide.
+
+        Returns:
+            Whether it is.
+        """
         digest = hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8]) % self.count == self.number - 1
