@@ -30,10 +30,13 @@ def _image_id(path: str, modified: int, size: int) -> str:
 
 @dataclass(frozen=True)
 class CachedCaptioner:
-    """A captioner whose captions are kept by the content of the image and the captioner's name.
+    """Keeps the captions of another captioner by the content of the image and the captioner's name.
 
-    For captioners that read the screenshot and nothing else. Threads, event loops and processes may share the SQLite file
-    `path`; None: `captions.sqlite` in prill's cache folder.
+    For captioners that read the screenshot and nothing else. Threads, event loops and processes may share the file.
+
+    Args:
+        captioner: The captioner.
+        path: An SQLite file. None: `captions.sqlite` in prill's cache folder.
     """
 
     captioner: Captioner

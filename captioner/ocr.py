@@ -49,11 +49,13 @@ class TextBox:
 
 @dataclass(frozen=True)
 class OCRCaptioner:
-    """What can be read on the screenshot, one line of text for each line on the screen.
+    """Reads the text on a screenshot: one line of text for each line on the screen.
 
-    `engine` is rapidocr, which needs no torch, or easyocr, the one of arXiv 2404.06474. `threads` bounds the cores of one
-    reading; None: all of them. Set it where several processes read at a time. `paragraphs`, of easyocr alone: pieces of text
-    that stand together are one, a line each, in the engine's own order, as that paper's captioner is asked; nothing is "".
+    Args:
+        engine: `rapidocr`, which needs no torch, or `easyocr`, that of arXiv 2404.06474.
+        threads: The most cores of one reading. Set it where several processes read at a time. None: all.
+        paragraphs: easyocr alone: adjacent pieces of text are one line, in the engine's own order, as that paper's captioner is
+            asked; a screen without text gives "".
     """
 
     engine: EngineName = "rapidocr"
@@ -82,7 +84,14 @@ class OCRCaptioner:
         return as_text(await self.read(observation.screenshot)) or NO_TEXT
 
     async def read(self, path: str) -> tuple[TextBox, ...]:
-        """Every piece of text of an image file with its place, in reading order. Raises InputError."""
+        """Reads the text of an image.
+
+        Args:
+            path: The image file.
+
+        Returns:
+            The pieces of text, with their boxes as left, top, right and bottom in [0, 1], from the top left of the image.
+        """
         return tuple(box for line in lines(await self._boxes(path)) for box in line)
 
     async def _boxes(self, path: str) -> tuple[TextBox, ...]:

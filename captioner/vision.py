@@ -121,11 +121,26 @@ class VLMCaptioner:
         return known
 
     def messages(self, path: str, ocr: str = "") -> tuple[Message, ...]:
-        """What the model is sent: the picture, then the request, with the text that OCR found where it is wanted."""
+        """Builds the request for an image.
+
+        Args:
+            path: The image file.
+            ocr: The text that OCR read on it.
+
+        Returns:
+            The chat.
+        """
         return (Message("user", (Image(path), request_words(self.request, ocr))),)
 
     async def read(self, path: str) -> str:
-        """What OCR finds on a picture; nothing where it is not wanted."""
+        """Reads the text that goes into the request.
+
+        Args:
+            path: The image file.
+
+        Returns:
+            The text; empty without OCR.
+        """
         return await self._reader(Observation(screenshot=path)) if self._reader else ""
 
     async def _describe(self, path: str) -> str:

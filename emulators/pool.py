@@ -15,11 +15,14 @@ E = TypeVar("E", bound=Environment)
 
 
 class Pool(Generic[E]):
-    """Hands out the one that has rested longest.
+    """Lends environments, the one that has rested longest first.
 
-    One that fails to begin `patience` episodes in a row is closed and not lent again, so that a dead phone
-    does not use up the tasks that the others could do. `closing` bounds the closing of one, in seconds: a virtual device
-    is shut down and its copy deleted well within the default.
+    Args:
+        environments: The environments.
+        patience: One that fails to begin so many episodes in a row is closed and not lent again, so that a dead phone does not
+            use up tasks that others could do.
+        closing: Bounds the closing of one, in seconds: a virtual device is shut down and its copy deleted well within the
+            default.
     """
 
     def __init__(self, environments: Sequence[E], *, patience: int = 3, closing: float = 120.0) -> None:

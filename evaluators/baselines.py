@@ -31,7 +31,11 @@ class _WithoutModel:
 
 
 class Constant(_WithoutModel):
-    """Always the same verdict. Most attempts fail, so "always failure" is often right; a judge has to beat it."""
+    """Gives always the same verdict. Most attempts fail, so "always failure" is often right; a judge has to beat it.
+
+    Args:
+        success: The verdict.
+    """
 
     def __init__(self, success: bool) -> None:
         self.success = success
@@ -83,7 +87,12 @@ class SelfReport(_WithoutModel):
 
 
 class LabelOracle(_WithoutModel):
-    """Gives the labels of one source as verdicts: the upper bound for whatever uses a judge. `labels` maps ids to success."""
+    """Gives the labels of one source as verdicts: the upper bound for whatever uses a judge.
+
+    Args:
+        labels: The success by trajectory id. None, or no label: the verdict is unscored.
+        source: The name of the source, for the record.
+    """
 
     def __init__(self, labels: Mapping[str, bool | None], source: str) -> None:
         self.labels = labels

@@ -98,10 +98,13 @@ def opinion(verdict: Verdict) -> Opinion:
 
 
 class Vote(_Combined):
-    """One vote a judge: several judges, or samples of one. The score is the mean of the scores given, whatever the rule: by
-    `unanimous` a failure, by `any` a success may have one on the other side of a half.
+    """One vote a judge: several judges, or samples of one. The score is the mean of the scores given, whatever the rule.
 
-    `majority`: success needs more than half of all judges. `unanimous`: all of them (precision first). `any`: one.
+    By `unanimous` a failure, by `any` a success, may therefore have a score on the other side of 0.5.
+
+    Args:
+        judges: The judges. All are asked at once.
+        rule: `majority`: more than half of all judges say success. `unanimous`: all do (precision first). `any`: one does.
     """
 
     name = "vote"
@@ -140,7 +143,13 @@ def sampled_judges(judge: Evaluator, count: int, temperature: float) -> list[Eva
 
 
 class Ensemble(_Combined):
-    """The mean of the judges' scores by weights; success when it is at least `threshold`."""
+    """The weighted mean of several judges' scores.
+
+    Args:
+        judges: The judges. All are asked at once.
+        weights: A weight for each judge, relative to the others. None: all equal.
+        threshold: The least mean of a success, in [0, 1].
+    """
 
     name = "ensemble"
 
@@ -168,11 +177,18 @@ class Ensemble(_Combined):
 
 
 class Cascade(_Combined):
-    """`first` judges; `then` is asked only where the score of `first` lies inside the band, both ends included, or is missing.
+    """Asks a second judge only where the first one is unsure: its score lies inside the band, both ends included, or is
+    missing.
 
-    Inside the band the verdict is that of `then`, also when that is none. The band ends at 1, so that `first` may only reject
-    and a success always has a second judge, unless `first_may_accept`. Without a band, its ends are those outside of which a
-    fitted `first` was right in 95 of 100 runs that it was not fitted on, and 0.1 and 0.9 where that is another judge.
+    Inside the band the verdict is that of `then`, also where that is unscored.
+
+    Args:
+        first: The first judge.
+        then: The second judge.
+        band: The least and the highest unsure score, in [0, 1]. None: for a fitted `first`, the scores outside of which it was
+            right in 95 of 100 trajectories that it was not fitted on; else 0.1 and 0.9.
+        first_may_accept: The first judge may also decide a success. False: the band ends at 1, so every success has a second
+            judge.
     """
 
     name = "cascade"

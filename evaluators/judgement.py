@@ -24,7 +24,16 @@ PromptFiles = str | dict[str, str] | None
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a judge concluded; `verdict_of` makes it a verdict."""
+    """What a judge concluded; `verdict_of` makes a verdict of it.
+
+    Args:
+        success: Whether the goal was reached.
+        score: The probability of that, in [0, 1].
+        reason: The reason, in words.
+        steps: The judgements of single steps.
+        rewards: One reward a step.
+        findings: What was found besides the outcome.
+    """
 
     success: bool
     score: float

@@ -39,7 +39,12 @@ _SIDE_EFFECTS = 10
 
 @dataclass(frozen=True, slots=True)
 class RubricCriterion:
-    """One thing that a goal asks for. Weights are relative to one another."""
+    """One thing that a goal asks for.
+
+    Args:
+        text: The criterion, in words.
+        weight: Its weight relative to the others.
+    """
 
     text: _Sentence
     weight: float = 1.0
@@ -53,7 +58,11 @@ class RubricCriterion:
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """The criteria of one goal."""
+    """The criteria of one goal.
+
+    Args:
+        criteria: The criteria.
+    """
 
     criteria: Annotated[tuple[RubricCriterion, ...], Meta(extra_json_schema={"minItems": 1, "maxItems": _MOST_CRITERIA})]
 

@@ -33,10 +33,13 @@ _NAMES = {"back": "PRESS_BACK", "home": "PRESS_HOME", "press": "PRESS_ENTER", "t
 
 
 class AutoUI:
-    """Asks for one action from the goal, the screenshot and the last eight actions.
+    """Asks for one action, from the goal, the screenshot and the last eight actions.
 
-    `model` is a LanguageModel that takes images, or any function of prompt and screenshot path that gives the model's text:
-    the original is no chat model. A decision that cannot be read is an action of kind `other`.
+    A decision that cannot be read is an action of kind `other`.
+
+    Args:
+        model: A model that takes images, or a function of prompt and screenshot path that returns the model's text: the
+            original is not a chat model.
     """
 
     def __init__(

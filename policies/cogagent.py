@@ -56,6 +56,9 @@ class CogAgent:
 
     The 18B model is asked for the steps with grounding and sees no history; the 9B model is told its earlier operations. With
     the same task and seed the draws of `swipe_up` are the same.
+
+    Args:
+        model: A model that takes images.
     """
 
     def __init__(

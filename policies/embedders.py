@@ -52,7 +52,7 @@ class Fitted(Embedder, Protocol):
 
 
 def make_embedder(name: str, *, base_url: str | None = None, api_key_env: str = "OPENAI_API_KEY") -> Embedder:
-    """Makes an embedder of texts by name.
+    """Makes an embedder of texts by name. What it needs is loaded with the first text.
 
     Args:
         name: `tfidf`, `minilm`, `local:DIR` (a folder with a sentence encoder for transformers), or a model's name at an
@@ -62,10 +62,6 @@ def make_embedder(name: str, *, base_url: str | None = None, api_key_env: str = 
 
     Returns:
         The embedder.
-
-    Raises:
-        UsageError: The folder holds no sentence encoder, or MiniLM is not installed.
-        MissingExtra: The extra `local` is not installed.
     """
     if name == "tfidf":
         return TfidfEmbedder()

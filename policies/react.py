@@ -70,9 +70,13 @@ class ReactSpec:
 class React:
     """Asks a model for one action at a time, from the page's text.
 
-    `lessons` are what was learned from earlier attempts, shown as MEMORY; the list may be changed between episodes. What cannot
-    be read becomes an action of kind `other` with the raw text; `prill.actions.early_stop` ends the episode after three. A
-    model whose reply is cut at twice `max_tokens` ends the episode with an error.
+    A reply that cannot be read becomes an action of kind `other` with the raw text; `prill.actions.early_stop` ends the episode
+    after three. A reply that is cut at twice `max_tokens` ends the episode with an error.
+
+    Args:
+        model: The model.
+        spec: The options.
+        lessons: Lessons of earlier attempts, shown as MEMORY. The attribute may be changed between episodes.
     """
 
     def __init__(self, model: LanguageModel, spec: ReactSpec = ReactSpec(), *, lessons: Sequence[str] = ()) -> None:

@@ -101,9 +101,10 @@ def relocated(action: Action, text: str) -> Action:
 
 
 class ReplayPolicy:
-    """A policy that plays a list of steps or actions; an action is combined with the state it is done in.
+    """Plays a list of steps or actions, then a `stop` action without an answer.
 
-    When the list is over it ends the episode with a `stop` action, without an answer.
+    Args:
+        moves: What to play. An action is combined with the state in which it is done; a step keeps its thought.
     """
 
     def __init__(self, moves: Iterable[Step | Action]) -> None:

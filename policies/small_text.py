@@ -65,7 +65,12 @@ class SmallTextSpec:
 
 
 class SmallText:
-    """Plays by the sum of log-probabilities of an action's words and their end; loads its model with the first action."""
+    """Chooses by the sum of the log-probabilities of an action's words and their end. The model is loaded with the first
+    action.
+
+    Args:
+        spec: The options.
+    """
 
     def __init__(self, spec: SmallTextSpec = SmallTextSpec()) -> None:
         self.spec = spec

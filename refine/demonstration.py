@@ -28,16 +28,27 @@ class Teacher(Protocol):
     """Puts recorded steps as lessons; every `Demonstrator` does."""
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """The question at step `index`, and the answer that is its action. Raises an `Unscored` error when there is none."""
+        """Puts a recorded step as a question and its answer.
+
+        Args:
+            trajectory: The recorded trajectory.
+            index: The step, from 0.
+
+        Returns:
+            The messages of the question, and the answer that is the recorded action.
+
+        Raises:
+            Unscored: There is no question or no answer.
+        """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlainTeacher:
-    """The prompt of prill's own, for a model that is no policy yet: `refine/prompts/step.md`.
+    """prill's own prompt, for a model that is not a policy yet: `refine/prompts/step.md`.
 
     The answer is one line: `click [12] link 'Cart'`, `type "tea" into [7] textbox`, `swipe from (500, 800) to (500, 200)`.
-    Points are thousandths of the screen.
+    Points are thousandths of the screen, from the top left.
     """
 
     images: Annotated[bool, Meta(description="show the screenshot of the state")] = True

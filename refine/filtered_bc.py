@@ -133,14 +133,31 @@ class Study:
         return bool(self.evaluation.get("annotated", False))
 
     def filter_of(self, arm: Arm) -> FilterSpec:
-        """The filter of an arm; one without a judge has no use for what all others ask of scores."""
+        """Gives the filter of an arm. One without a judge ignores the shared options about scores.
+
+        Args:
+            arm: The arm.
+
+        Returns:
+            The filter.
+        """
         shared = dict(self.filter)
         if arm.judge is None:
             shared = {key: value for key, value in shared.items() if key not in OF_SCORES} | {"keep_all": True}
         return filter_spec({**shared, **arm.filter})
 
     def training_of(self, seed: int) -> TrainSpec:
-        """The training of one seed; it starts from the weights that the policy plays with."""
+        """Gives the training of a seed. It starts from the weights that the policy plays with.
+
+        Args:
+            seed: The seed of the training.
+
+        Returns:
+            The settings.
+
+        Raises:
+            OptionError: A setting of the training is of the wrong type.
+        """
         table = {"preset": "small-text", **self.training}
         if isinstance(model := self.policy.get("model"), str):
             table.setdefault("model", model.removeprefix("local:").removeprefix("vllm:"))

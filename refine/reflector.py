@@ -44,7 +44,12 @@ class ReflectorSpec:
 
 
 class Reflector:
-    """Draws a lesson from an attempt and what a judge said of it."""
+    """Writes a lesson from an attempt and what a judge said of it.
+
+    Args:
+        model: The model that writes it.
+        spec: The options.
+    """
 
     def __init__(self, model: LanguageModel, spec: ReflectorSpec = ReflectorSpec()) -> None:
         self.model = model
@@ -56,7 +61,20 @@ class Reflector:
         return load_prompt("prill.refine", "reflection").hash
 
     async def __call__(self, trajectory: Trajectory, verdict: Verdict, lessons: Sequence[str]) -> str:
-        """The lesson. Raises the model's `Unscored` errors, Unparsable when it says nothing."""
+        """Writes a lesson.
+
+        Args:
+            trajectory: The attempt.
+            verdict: Its verdict.
+            lessons: The lessons of the attempts before it, oldest first.
+
+        Returns:
+            The lesson.
+
+        Raises:
+            Unscored: The model gives no usable answer.
+            Unparsable: The model's answer is empty.
+        """
         messages = self.messages(trajectory, verdict, lessons, await self._room())
         for _ in range(self.spec.lesson_tries):
             reply = await self.model.complete(messages, max_tokens=self.spec.lesson_tokens, prompt=self.prompt)
@@ -67,7 +85,18 @@ class Reflector:
     def messages(
         self, trajectory: Trajectory, verdict: Verdict, lessons: Sequence[str], tokens: int | None = None
     ) -> tuple[Message, Message]:
-        """The request, of at most so many tokens unless actions, status and earlier lessons alone take more."""
+        """Builds the request for a lesson.
+
+        Args:
+            trajectory: The attempt.
+            verdict: Its verdict.
+            lessons: The lessons of the attempts before it, oldest first.
+            tokens: The most tokens of the request, unless actions, status and earlier lessons alone take more. None: that of
+                the options.
+
+        Returns:
+            The system message and the user message.
+        """
         shown = [_shown(step.observation, self.spec.observation_tokens) for step in trajectory.steps]
         budget = self.spec.reflection_tokens if tokens is None else tokens
         texts: list[str | None] = [None] * len(shown)
@@ -116,7 +145,12 @@ class Taught(Policy, Protocol):
 
 
 class Reflective:
-    """A policy with lessons, and a reflector that draws them: together a `Learner`."""
+    """Adds a method `reflect` to a policy that takes lessons.
+
+    Args:
+        policy: The policy, with a list `lessons`.
+        reflector: Writes the lessons.
+    """
 
     def __init__(self, policy: Taught, reflector: Reflector) -> None:
         self.policy, self.reflector = policy, reflector

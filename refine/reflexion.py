@@ -69,9 +69,16 @@ _AT_ONCE = 16  # lessons
 
 @dataclass(frozen=True, kw_only=True)
 class Challenge(Generic[E]):
-    """One task to try several times. `id` names its attempts, counted from 0: the same settings give the same names.
+    """One task to try several times.
 
-    `learner` makes the agent of an attempt, with the lessons of those before it. `needs` as in `prill.record.Episode`.
+    Args:
+        name: The task's name in the results.
+        id: Names an attempt by its number, from 0. The same settings give the same names.
+        task: Gives the task, asked of the environment when the turn comes.
+        learner: Makes the agent of an attempt from the lessons of the attempts before it and the attempt's number, from 0.
+        agent: The agent's name for the record. None: no name.
+        metadata: Goes into the metadata of the trajectories.
+        needs: What no other episode may use at the same time, such as the sites that a reset restores.
     """
 
     name: str
@@ -85,9 +92,15 @@ class Challenge(Generic[E]):
 
 @dataclass(frozen=True, kw_only=True)
 class Play(Generic[E]):
-    """How episodes are played; as in `prill.record.record`.
+    """How episodes are played.
 
-    `leftovers` says why a later attempt may find what an earlier one changed; None: every attempt begins in a fresh state.
+    Args:
+        oracle: Labels an episode in its environment. None: episodes have no labels.
+        max_steps: The most actions of an episode.
+        timeout: Bounds an episode, in seconds. None: no bound.
+        early_stop: As in `prill.rollout`.
+        patience: How long a model may give no answer at all before the run ends, in seconds.
+        leftovers: Why a later attempt may find what an earlier one changed. None: every attempt begins in a fresh state.
     """
 
     oracle: Callable[[E, Trajectory], Awaitable[LabelRecord]] | None = None

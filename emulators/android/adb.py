@@ -231,10 +231,14 @@ def _missing(devices: dict[str, str], wanted: str | None) -> str:
 
 
 class AdbPhone:
-    """The phone behind an adb server, spoken to over the server's socket. The server is started when it does not run.
+    """A phone behind an adb server, through the server's socket. The server is started when it does not run.
 
-    `port` is the server's (None: as adb finds it). `timeout` bounds each command, `launch_timeout` the start of an app,
-    in seconds. Characters outside ASCII need the app ADBKeyboard on the phone.
+    Characters outside ASCII need the app ADBKeyboard on the phone.
+
+    Args:
+        port: The server's port. None: as adb finds it.
+        timeout: Bounds each command, in seconds.
+        launch_timeout: Bounds the start of an app, in seconds.
     """
 
     def __init__(self, port: int | None = None, *, timeout: float = 10.0, launch_timeout: float = 30.0) -> None:

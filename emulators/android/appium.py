@@ -140,11 +140,16 @@ def first_line(message: str) -> str:
 
 
 class AppiumPhone:
-    """A phone behind the Appium server at `url`, which has to run already (`appium server`).
+    """A phone behind an Appium server, which has to run already (`appium server`).
 
-    `adb_port` is that of the adb server that sees the phone (None: as adb finds it). Bounds in seconds: `timeout` for a
-    command, `open_timeout` for the start of a session. `capabilities` are added to those that `capabilities_for` gives.
     `shell` needs a server started with --allow-insecure=uiautomator2:adb_shell; nothing else does.
+
+    Args:
+        url: The Appium server's address.
+        adb_port: The port of the adb server that sees the phone. None: as adb finds it.
+        timeout: Bounds a command, in seconds.
+        open_timeout: Bounds the start of a session, in seconds.
+        capabilities: Added to those of `capabilities_for`. None: none.
     """
 
     def __init__(
@@ -167,7 +172,14 @@ class AppiumPhone:
         self._session: AppiumSession | None = None
 
     def capabilities_for(self, device: str | None) -> dict[str, Any]:
-        """The capabilities that are asked for, each for a reason."""
+        """Gives the capabilities that a session asks for.
+
+        Args:
+            device: The device's serial number. None: the only one there is.
+
+        Returns:
+            The capabilities by name.
+        """
         named = {} if device is None else {"appium:udid": device}
         return {
             "platformName": "Android",

@@ -97,14 +97,27 @@ def clear_up() -> None:
 
 
 class Avd:
-    """A fresh copy of the AVD `name` whenever one is asked for.
+    """Gives a fresh copy of an Android virtual device whenever one is asked for.
 
-    `home` is the folder of the AVDs (None: as the emulator finds it). The copy, some gigabytes, lies in the system's folder
-    for temporary files ($TMPDIR); a run that is killed leaves it, with its emulator, to the next one to end.
-    `port` is the console's, even (None: the first free one of PORTS).
-    `window` shows the screen on a desktop. With `snapshot` the copy boots once, is saved under that name and goes back
-    to it each time, in seconds; without it every time is a new copy and a cold boot. `flags` go to the emulator after
-    FLAGS. Bounds in seconds: `boot_timeout` for a boot, `stop_timeout` before a stubborn emulator is killed.
+    The copy, some gigabytes, is in the system's folder for temporary files ($TMPDIR); the next run ends what a killed run
+    leaves.
+
+    Args:
+        name: The AVD's name.
+        home: The folder of the AVDs. None: as the emulator finds it.
+        emulator: The emulator program. None: as the Android SDK's variables or the PATH name it.
+        adb_port: The port of the adb server. None: as adb finds it.
+        port: The port of the emulator's console, even, from 5554 to 5682. None: the first free one.
+        window: Show the screen on the desktop.
+        snapshot: The copy boots once, is saved under this name, and returns to it each time, in seconds. None: every time is a
+            new copy and a cold boot.
+        flags: Further flags of the emulator.
+        boot_timeout: Bounds a boot, in seconds.
+        stop_timeout: How long the emulator may take to stop before it is killed, in seconds.
+        poll: The time between two questions whether it has booted, in seconds.
+
+    Raises:
+        UsageError: The port is odd or out of range.
     """
 
     def __init__(
@@ -191,11 +204,19 @@ class Avd:
             await asyncio.sleep(self._poll)
 
     async def save(self, snapshot: str) -> None:
-        """Keeps the present state under a name."""
+        """Saves the present state.
+
+        Args:
+            snapshot: The name to save it under.
+        """
         await self._console("avd", "snapshot", "save", snapshot)
 
     async def load(self, snapshot: str) -> None:
-        """Goes back to a state that was kept."""
+        """Returns to a saved state.
+
+        Args:
+            snapshot: Its name.
+        """
         await self._console("avd", "snapshot", "load", snapshot)
 
     def check(self) -> None:

@@ -64,10 +64,18 @@ class AndroidSpec:
 
 
 class Android:
-    """An environment. Screenshots are written below `images`, named by content; the text lists the screen's elements.
+    """Android phones as an environment. Screenshots are named by content; the text lists the screen's elements.
 
-    `phone` and `virtual_device` stand in for those that the spec would make. Each episode opens the task's `start_url`:
-    `app:com.example`, `app:com.example/.Main` or a web address. Raises UsageError for both a running and a virtual device.
+    Each episode opens the task's `start_url`: `app:com.example`, `app:com.example/.Main` or a web address.
+
+    Args:
+        images: The folder for screenshots.
+        spec: The options.
+        phone: The phone to use. None: the one that the options describe.
+        virtual_device: The virtual device to use. None: the one that the options describe, if any.
+
+    Raises:
+        UsageError: Both a running and a virtual device are named.
     """
 
     def __init__(

@@ -78,7 +78,14 @@ class Phone(Protocol):
     """
 
     async def open(self, device: str | None) -> str | None:
-        """Starts a session with the device of that serial number, or the only one there is, and says which it is."""
+        """Starts a session with a device.
+
+        Args:
+            device: Its serial number. None: the only one there is.
+
+        Returns:
+            The serial number, where it is known.
+        """
         ...
 
     async def close(self) -> None:
@@ -98,27 +105,60 @@ class Phone(Protocol):
         ...
 
     async def tap(self, x: int, y: int) -> None:
-        """A short touch."""
+        """Touches the screen for a moment.
+
+        Args:
+            x: Pixels of the screenshot, from the left.
+            y: Pixels of the screenshot, from the top.
+        """
         ...
 
     async def swipe(self, start: tuple[int, int], end: tuple[int, int], seconds: float) -> None:
-        """A finger drawn across the screen in that time."""
+        """Draws a finger across the screen.
+
+        Args:
+            start: Where it begins: x and y in pixels of the screenshot, from the top left.
+            end: Where it ends, in the same pixels.
+            seconds: How long it takes, in seconds.
+        """
         ...
 
     async def type(self, text: str) -> None:
-        """Adds a line of any characters to the field that has the focus; without such a field nothing happens."""
+        """Adds a line of any characters to the field that has the focus; without such a field nothing happens.
+
+        Args:
+            text: The line.
+        """
         ...
 
     async def key(self, code: int) -> None:
-        """Presses a key by its Android keycode."""
+        """Presses a key.
+
+        Args:
+            code: Its Android keycode.
+        """
         ...
 
     async def launch(self, start: Start) -> None:
-        """Opens an app, stopping it first where it runs, or a web address."""
+        """Opens an app, stopping it first where it runs, or a web address.
+
+        Args:
+            start: What to open.
+        """
         ...
 
     async def shell(self, command: str) -> str:
-        """What the command prints in the phone's shell."""
+        """Runs a command in the phone's shell.
+
+        Args:
+            command: The command.
+
+        Returns:
+            What it prints.
+
+        Raises:
+            EnvironmentFailure: The command fails.
+        """
         ...
 
 

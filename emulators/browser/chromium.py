@@ -64,9 +64,10 @@ def chromium_path() -> str:
 
 
 class Chromium:
-    """A browser that starts when the first context is asked for, and starts again if it has died.
+    """A browser that starts when the first context is asked for, and starts again after it has died.
 
-    `arguments` are added to the command line, such as `--proxy-server=…`.
+    Args:
+        arguments: Added to the command line, such as `--proxy-server=…`.
     """
 
     def __init__(self, *, arguments: tuple[str, ...] = ()) -> None:
@@ -77,9 +78,20 @@ class Chromium:
         self._unwanted: set[asyncio.Task[None]] = set()
 
     async def context(self, width: int, height: int, scale: float = 1.0, *, profile: Profile | None = None) -> BrowserContext:
-        """A fresh profile with a window of `width` x `height` CSS pixels, drawn with `scale` device pixels each.
+        """Opens a fresh profile.
 
-        Raises UsageError for a `storage_state` that cannot be read, EnvironmentFailure when Chromium does not start.
+        Args:
+            width: The window's width, in CSS pixels.
+            height: The window's height, in CSS pixels.
+            scale: Device pixels for each CSS pixel.
+            profile: Cookies, place and the rest that it begins with. None: nothing.
+
+        Returns:
+            The context.
+
+        Raises:
+            UsageError: The file of cookies cannot be read.
+            EnvironmentFailure: Chromium does not start.
         """
         try:
             from playwright.async_api import Error
@@ -144,7 +156,11 @@ class Chromium:
             raise
 
     async def end(self, browser: Browser | None) -> None:
-        """Ends a browser that does not answer. One that was started after it, for others that share it, is left alone."""
+        """Ends a browser that does not answer.
+
+        Args:
+            browser: The browser. One that was started after it, for others that share this object, is left alone.
+        """
         if browser is self._browser:
             await self.close()
 

@@ -84,7 +84,11 @@ class Hooks:
 class BrowserEnvironment:
     """Plays tasks that begin at `task.start_url`: several addresses separated by " |AND| " open a tab each, none a blank tab.
 
-    A browser that is given is shared, and stays open at the end.
+    Args:
+        images: The folder for screenshots.
+        spec: The options.
+        browser: A browser to share, which stays open at the end. None: one of its own.
+        hooks: What an environment on top of this one changes.
     """
 
     def __init__(

@@ -40,9 +40,11 @@ _WAYS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 
 
 class BrowserGym:
-    """An environment and its oracle. Screenshots are written below `images`, named by content.
+    """BrowserGym's tasks, with their oracle. Screenshots are named by content. `slow_mo` and `pause` are BrowserGym's, with its
+    defaults.
 
-    `slow_mo` and `pause` are BrowserGym's, with its defaults.
+    Args:
+        images: The folder for screenshots.
     """
 
     def __init__(
@@ -64,11 +66,29 @@ class BrowserGym:
         self._untouched: tuple[str, int] | None = None
 
     async def tasks(self, benchmark: str) -> tuple[str, ...]:
-        """The names of a benchmark's tasks: `miniwob.click-test` and so on. Raises UsageError when it is not installed."""
+        """Lists the tasks of a benchmark.
+
+        Args:
+            benchmark: Its name, such as `miniwob`.
+
+        Returns:
+            The names: `miniwob.click-test` and so on.
+
+        Raises:
+            UsageError: The benchmark is not installed.
+        """
         return (await self._ask(Request(benchmark=benchmark))).tasks
 
     async def task(self, name: str, seed: int) -> Task:
-        """The task with the goal that BrowserGym gives for this seed. In MiniWoB, seeds are other episodes than elsewhere."""
+        """Makes the task with the goal that BrowserGym gives for a seed. In MiniWoB, seeds are other episodes than elsewhere.
+
+        Args:
+            name: The task's name.
+            seed: The seed of its content.
+
+        Returns:
+            The task.
+        """
         self._last = await self._ask(Request(task=name, seed=seed))
         self._untouched = (name, seed)
         where, site = f"browsergym/{name}", name.partition(".")[0]
@@ -102,8 +122,15 @@ class BrowserGym:
         return replace(action, target=line or action.target, point=_middle(self._last.boxes.get(bid), *self._last.size))
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """Success is a reward above 0, as BrowserGym's users count it. The agent's last words are said first: some tasks
-        are about an answer. An episode that broke off is undecided (None).
+        """Labels an episode: a success is a reward above 0, as BrowserGym's users count it.
+
+        The agent's last words are said to the task first: some tasks are about an answer.
+
+        Args:
+            trajectory: The episode that was just played.
+
+        Returns:
+            The label; undecided for an episode that ended with an error.
         """
         if trajectory.error is not None:
             return LabelRecord(id=trajectory.id, success=None, source="oracle", note="the episode broke off")

@@ -73,10 +73,17 @@ class IosSpec:
 
 
 class Ios:
-    """An environment. Screenshots are written below `images`, named by content; the text lists the screen's elements.
+    """iOS simulators as an environment. Screenshots are named by content; the text lists the screen's elements.
 
     Each episode opens the task's `start_url`: `app:com.apple.Preferences` or a URL.
-    Raises UsageError when there is no companion, MissingExtra without fb-idb.
+
+    Args:
+        images: The folder for screenshots.
+        spec: The options.
+
+    Raises:
+        UsageError: There is no idb_companion.
+        MissingExtra: fb-idb is not installed.
     """
 
     def __init__(self, images: Path, spec: IosSpec = IosSpec()) -> None:

@@ -150,7 +150,10 @@ class Recordings:
 class Mind2Web:
     """Plays recorded turns. An episode ends after the last recorded step.
 
-    A record keeps of each page what is around its best 50 candidates, and of earlier turns what was done.
+    A record keeps the part of each page around its best 50 candidates, and of earlier turns the actions.
+
+    Args:
+        spec: The options.
     """
 
     def __init__(
@@ -168,7 +171,19 @@ class Mind2Web:
         self._at = 0
 
     async def task(self, name: str, seed: int = 0) -> Task:
-        """The task of the recorded turn with that id; seeds make no difference here. Raises UsageError, EnvironmentFailure."""
+        """Makes the task of a recorded turn.
+
+        Args:
+            name: The turn's id.
+            seed: Makes no difference here.
+
+        Returns:
+            The task.
+
+        Raises:
+            UsageError: There is no such turn.
+            EnvironmentFailure: The recording cannot be read.
+        """
         await self._take(name)
         assert self._turn is not None
         return self._turn.task
@@ -206,7 +221,14 @@ class Mind2Web:
         return replace(trajectory, task=task, steps=steps, final=final, metadata=metadata)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """Success is that every recorded step was met; each of the agent's steps is towards the goal or away from it."""
+        """Labels an episode: a success met every recorded step.
+
+        Args:
+            trajectory: The episode that was just played.
+
+        Returns:
+            The label, with a label for each of the agent's steps.
+        """
         assert self._turn is not None
         if trajectory.error is not None:
             return LabelRecord(id=trajectory.id, success=None, source="oracle", note="the episode broke off")

@@ -63,12 +63,15 @@ _PICTURE = re.compile(rb"""url\(["']?([\w./-]+\.(?:png|gif|jpg|svg))["']?\)""")
 
 
 class MiniWoB:
-    """An environment and its oracle. Screenshots are written below `images`, named by content.
+    """MiniWoB++ with its oracle. Screenshots are named by content.
 
     Without `announce_end` the agent has to say `stop` itself, and the first reward stands. What `settle` lets pass is the
-    page's own time, which takes none (0.5 as in structured reflection, arXiv 2310.08740). `timeout` is a hundred times what a
-    reset or a step takes: only a page or browser that hangs reaches it. A browser that is given is shared, and stays open at
-    the end.
+    page's own time (0.5 s as in structured reflection, arXiv 2310.08740). `timeout` is a hundred times what a reset or a step
+    takes: only a page or browser that hangs reaches it.
+
+    Args:
+        images: The folder for screenshots.
+        browser: A browser to share, which stays open at the end. None: one of its own.
     """
 
     def __init__(
@@ -107,7 +110,15 @@ class MiniWoB:
         return tuple(sorted(page.stem for page in (_pages() / "miniwob").glob("*.html")))
 
     async def task(self, name: str, seed: int) -> Task:
-        """The task with the goal that the page gives for this seed."""
+        """Makes the task with the goal that the page gives for a seed.
+
+        Args:
+            name: The task's name.
+            seed: The seed of its content.
+
+        Returns:
+            The task.
+        """
         async with self._bounded():
             goal = await self._load(name, seed)
         self._untouched = (name, seed)
@@ -145,9 +156,14 @@ class MiniWoB:
             return await located(page, action)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """Success is a raw reward above 0, the convention of the MiniWoB++ papers, without the discount for time.
+        """Labels an episode: a success is a raw reward above 0, the convention of the MiniWoB++ papers, without the discount
+        for time.
 
-        An episode that the page never rewarded was not submitted: a failure. One that broke off is undecided (None).
+        Args:
+            trajectory: The episode that was just played.
+
+        Returns:
+            The label. An episode that the page never rewarded is a failure; one that ended with an error is undecided.
         """
         if trajectory.error is not None:
             return LabelRecord(id=trajectory.id, success=None, source="oracle", note="the episode broke off")

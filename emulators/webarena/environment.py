@@ -88,10 +88,18 @@ class WebArenaSpec(PageSpec):
 
 
 class WebArena:
-    """Plays the tasks that `setups` has by id. A variable that is not set is a UsageError of the tasks that need the site.
+    """Plays WebArena's tasks. A variable of a site that is not set is a UsageError of the tasks that need the site.
 
-    Cookies that are kept are taken again until a site refuses them. A browser that is given is shared, and stays open at the
-    end. `changed` are the sites that may not be as the benchmark has them: environments on the same sites share one set.
+    Kept cookies are used again until a site refuses them.
+
+    Args:
+        images: The folder for screenshots.
+        setups: Where each task is done, by task id.
+        spec: The options.
+        sites: Where the sites are. None: as the environment variables say.
+        browser: A browser to share, which stays open at the end. None: one of its own.
+        changed: The sites that may differ from the benchmark's state: environments on the same sites share one set. None: a new
+            set.
     """
 
     def __init__(
@@ -135,11 +143,25 @@ class WebArena:
         return self._environment.har
 
     def needs(self, task_id: str) -> frozenset[str]:
-        """The sites that an episode of the task wants for itself, where sites are reset."""
+        """Lists the sites that an episode needs for itself, where sites are reset.
+
+        Args:
+            task_id: The task.
+
+        Returns:
+            The sites.
+        """
         return self._setups[task_id].needs
 
     def check(self, task_id: str) -> None:
-        """Raises UsageError when the task has no setup, or needs a site or a login that there is not."""
+        """Checks that a task can be played.
+
+        Args:
+            task_id: The task.
+
+        Raises:
+            UsageError: The task has no setup, or needs a site or a login that does not exist.
+        """
         if task_id not in self._setups:
             raise UsageError(f"task {task_id!r} is not among the {len(self._setups)} tasks of this environment")
         setup = self._setups[task_id]

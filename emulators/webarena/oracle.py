@@ -30,13 +30,15 @@ _ENDED_BY = ("Early stop:", "ERROR:")
 class WebArenaOracle:
     """Grades episodes of WebArena's tasks.
 
-    configs   the tasks with their checks; episodes name theirs by `task.id`, which is `webarena.<number>`
-    mode      `paper` or `fixed`, see above
-    model     decides where wording may differ (fuzzy references, and reasons why a task cannot be done)
-    shop      access to the shop's interface, for checks that ask it; None: as the environment variables say
-    settle    how long a page may take to show its contents, in seconds (the original waits 3)
+    A check that cannot be carried out leaves the label undecided, unless another check failed.
 
-    A check that cannot be carried out leaves the label without a decision, unless another one failed.
+    Args:
+        configs: The tasks with their checks; episodes name theirs by `task.id`, which is `webarena.<number>`.
+        mode: `paper` keeps the known defects of the original code; `fixed` does not.
+        model: Decides where wording may differ: fuzzy references, and reasons why a task cannot be done. None: such a check is
+            undecided.
+        shop: Access to the shop's interface, for checks that ask it. None: as the environment variables say.
+        settle: How long a page may take to show its contents, in seconds (the original waits 3).
     """
 
     def __init__(
@@ -58,10 +60,18 @@ class WebArenaOracle:
         self._settle = settle
 
     async def grade(self, trajectory: Trajectory, page: Page | None = None) -> LabelRecord:
-        """The label. `page` is the one that the agent ended on; without it the record decides what it can.
+        """Labels an episode.
 
-        The note says which checks failed or are undecided. Raises UsageError for an episode of a task that is not among the
-        configurations, EndpointError when the model cannot be reached at all.
+        Args:
+            trajectory: The episode.
+            page: The page that the agent ended on. None: the record decides what it can.
+
+        Returns:
+            The label; its note says which checks failed or are undecided.
+
+        Raises:
+            UsageError: The task is not among the configurations.
+            EndpointError: The model cannot be used at all.
         """
         config = self._configs.get(trajectory.task.id)
         if config is None:

@@ -34,11 +34,16 @@ _LANGUAGES = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One attack: a family in one strength. Strengths of a family are in its own unit, and rise.
+    """One attack: a family in one strength. No attack turns a failure into a success.
 
-    `keeps_success` is False where a run that succeeded may rightly be called a failure under the attack, because the answer
-    that was asked for, or a step that was needed, is gone. No attack makes a success of a failure. `source` is a hash of
-    the file that an attack of somebody's own is from; empty for those of this package.
+    Args:
+        family: The family's name.
+        strength: The strength, in the family's own unit.
+        name: The attack's name.
+        apply: Rewrites a trajectory.
+        keeps_success: False where a success may rightly be called a failure under the attack, because the answer that was asked
+            for, or a step that was needed, is gone.
+        source: A hash of the file that an attack of your own is from. Empty: it ships with prill.
     """
 
     family: str
@@ -51,7 +56,13 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What a family does, what that costs the agent, and what its strengths count (empty: there is only one)."""
+    """What a family of attacks does.
+
+    Args:
+        what: What it changes.
+        cost: What that costs the agent.
+        unit: What its strengths count. Empty: there is only one strength.
+    """
 
     what: str
     cost: str

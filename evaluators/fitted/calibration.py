@@ -153,10 +153,16 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
 
 
 class Calibrated:
-    """A judge with calibrated scores; a run is a success when its score reaches the calibration's threshold.
+    """A judge with calibrated scores: a success is a score at or above the calibration's threshold.
 
-    What the judge leaves unscored stays so. A score that the judge does not give is 1 or 0, by its success. Raises UsageError
-    when the calibration was made for another judge, or for other settings of this one.
+    What the judge leaves unscored stays unscored. A missing score counts as 1 or 0, by the judge's success.
+
+    Args:
+        judge: The judge.
+        calibration: Its calibration.
+
+    Raises:
+        UsageError: The calibration was made for another judge, or for other settings of this one.
     """
 
     def __init__(self, judge: Evaluator, calibration: Calibration) -> None:

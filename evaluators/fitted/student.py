@@ -176,10 +176,14 @@ class Linear:
 
 
 class Student:
-    """Judges by a fitted model, without images and without a language model.
+    """Judges by a fitted classifier, without images and without a language model.
 
-    A run is a success when its probability reaches `threshold` (the model's, 0.5, when None). `strangers` counts the judged
-    runs of sites that it does not know.
+    `strangers` counts the judged trajectories of sites that the classifier does not know.
+
+    Args:
+        model: The classifier.
+        label: Its name for the record.
+        threshold: The least probability of a success, in [0, 1]. None: the classifier's own, else 0.5.
     """
 
     def __init__(self, model: StudentModel, *, label: str, threshold: float | None = None) -> None:
@@ -194,7 +198,18 @@ class Student:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, threshold: float | None = None) -> Student:
-        """The judge of a file that `prill fit` wrote. Raises UsageError when it is none, or of another version."""
+        """Reads a fitted classifier.
+
+        Args:
+            path: A file that `prill fit` wrote.
+            threshold: The least probability of a success, in [0, 1]. None: the classifier's own, else 0.5.
+
+        Returns:
+            The judge.
+
+        Raises:
+            UsageError: The file cannot be read, or is not a classifier of this version.
+        """
         try:
             data = Path(path).read_bytes()
         except OSError as error:
@@ -243,7 +258,15 @@ class Student:
         )
 
     def fitted_on(self, trajectory: Trajectory) -> FittedOn:
-        """Whether it was fitted on this run, or on others of its task."""
+        """Tells what the classifier has seen of a trajectory.
+
+        Args:
+            trajectory: The trajectory.
+
+        Returns:
+            Whether it was fitted on this trajectory (`run`), on others of its task (`task`) or on other tasks (`other`);
+            `unknown` where its file does not say.
+        """
         return "unknown" if self.model.fitted_to is None else self.model.fitted_to.relation(trajectory)
 
     def _read(self, trajectory: Trajectory) -> tuple[Reading | None, str | None]:
@@ -259,7 +282,15 @@ class Student:
         return reading, model.guard.objection(reading) if model.guard else None
 
     def out_of_fold(self, ids: Sequence[str], probabilities: Sequence[float | None]) -> list[Verdict]:
-        """Verdicts in this judge's name, with scores of judges that were fitted without the runs; None is no score."""
+        """Makes verdicts in this judge's name from scores of classifiers that were fitted without the trajectories.
+
+        Args:
+            ids: The trajectory ids.
+            probabilities: The probability of success of each, in [0, 1]. None: unscored.
+
+        Returns:
+            The verdicts, in the same order.
+        """
         blank = Verdict(
             id="",
             unscored="no_evidence",
@@ -277,7 +308,14 @@ class Student:
         ]
 
     def knows(self, site: str | None) -> bool:
-        """Whether runs of that site were fitted on; True where nothing is known about sites."""
+        """Tells whether the classifier was fitted on trajectories of a site.
+
+        Args:
+            site: The site. None: the trajectory names none.
+
+        Returns:
+            Whether it was; True where nothing is known about sites.
+        """
         return site is None or not self._known_sites or site in self._known_sites
 
     def _warning(self, site: str | None) -> str:

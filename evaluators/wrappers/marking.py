@@ -77,10 +77,13 @@ def _arrow(draw: ImageDraw, start: _Pixel, end: _Pixel, size: float, colour: tup
 
 
 class Marked(Rewritten):
-    """`evaluator`, shown a ring where the next action touches and an arrow where it swipes; text is not changed.
+    """Shows a judge a ring where the next action touches and an arrow where it swipes; text is not changed.
 
-    The state after the last action has no next action and stays bare, so a judge of one frame sees no mark.
-    Copies are made of the screenshots that the judge looks at, in a temporary folder that goes with this object.
+    The state after the last action has no next action and no mark, so a judge of one frame sees no mark. The marked copies of
+    the screenshots are in a temporary folder that is deleted with this object.
+
+    Args:
+        evaluator: The judge.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:

@@ -72,9 +72,16 @@ class TextReader(Protocol):
 
 
 class Pointing(Rewritten):
-    """The evaluator, shown readable actions; `reader` reads the screenshots, None: the UI tree in the states' text is used.
+    """Shows a judge readable actions: what the agent touched is named by the text at that point.
 
-    Verdicts say so in `evaluator.params["read_points"]`. Raises MissingExtra when the reader's engine is not installed.
+    Verdicts record it in `evaluator.params["read_points"]`.
+
+    Args:
+        evaluator: The judge.
+        reader: Reads the text on screenshots. None: the UI tree in the states' text is used.
+
+    Raises:
+        MissingExtra: The reader's engine is not installed.
     """
 
     def __init__(self, evaluator: Evaluator, reader: TextReader | None = None) -> None:

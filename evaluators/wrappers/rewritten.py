@@ -18,10 +18,13 @@ def _nothing(trajectory: Trajectory) -> Sequence[str]:
 
 
 class Rewritten:
-    """`evaluator`, shown what `rewrite` makes of a trajectory; an Unscored error of `rewrite` is that trajectory's verdict.
+    """Shows a judge a rewritten trajectory. An `Unscored` error of the rewriting becomes that trajectory's verdict.
 
-    `params` goes into the fingerprint and must change whenever `rewrite` does. `reads` names image files that `rewrite`
-    looks at besides those of the evaluator.
+    Args:
+        evaluator: The judge.
+        rewrite: Rewrites a trajectory.
+        params: Goes into the fingerprint; it changes whenever `rewrite` does.
+        reads: Lists the image files that `rewrite` looks at besides those of the judge.
     """
 
     def __init__(
@@ -72,11 +75,16 @@ class Rewritten:
 
 
 class EvidenceOnly(Rewritten):
-    """Any judge, without the agent's thoughts, its answer and the words of its messages: it judges by evidence alone.
+    """Any judge, without the agent's thoughts, its answer and the words of its messages.
 
-    Rewriting the agent's reasoning alone can turn judges (arXiv 2601.14691); this one cannot be turned that way. The price:
-    where the task is to find something out, the answer is what there is to judge, and it is not seen. Raises UsageError for a
-    fitted judge that was fitted to look at claims: without them it would misjudge.
+    Rewriting the agent's reasoning alone can change verdicts (arXiv 2601.14691), but not those of this judge. The price: where
+    the task is to find something out, the answer is not seen.
+
+    Args:
+        evaluator: The judge.
+
+    Raises:
+        UsageError: The judge was fitted to look at the agent's claims: without them it would be wrong.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:

@@ -121,10 +121,13 @@ class SelfMAPSpec(MindActSpec):
 
 
 class MindAct:
-    """Reads states of recorded pages (`prill.pages.state`) and earlier turns in `task.earlier`; does one action a step.
+    """Plays recorded pages (`prill.pages.PageState`), with earlier turns in `task.earlier`, one action a step.
 
-    Where nothing was chosen the action is of kind `none`. `rationale_model` writes why earlier answers were right, and
-    `rewrite_model` instructions that stand alone, which then take the place of earlier turns (CAR).
+    Where no candidate was chosen the action is of kind `none`.
+
+    Args:
+        model: The model that answers.
+        spec: The options.
     """
 
     def __init__(
@@ -196,10 +199,20 @@ class MindAct:
         return Step(observation, action, "\n".join(notes) or None)
 
     def demonstrate(self, trajectory: Trajectory, index: int, *, draw: int | None = None) -> tuple[Sequence[Message], str]:
-        """What this policy is asked at that recorded step about one group of candidates, and the right answer.
+        """Puts a recorded step as a question about one group of candidates, and its answer.
 
-        The group has the right element and others, or, at a share of the draws and where the page lost it, only others.
-        Raises NoEvidence for what is no state of a recorded page, Unparsable where it has no candidates.
+        Args:
+            trajectory: The recorded turn.
+            index: The step, from 0.
+            draw: Another draw has other candidates. None: that of the options.
+
+        Returns:
+            The messages and the right answer. The group has the right element and others or, in the share `neg_ratio` of the
+            draws and where the page lost it, only others.
+
+        Raises:
+            NoEvidence: The state is not a recorded page.
+            Unparsable: The step has no candidates.
         """
         step, spec = trajectory.steps[index], self.spec
         state = state_of(step.observation.text)
@@ -307,7 +320,12 @@ class MindAct:
 
 
 class SelfMAP(MindAct):
-    """MindAct with the memory of Self-MAP: the same options, and other defaults."""
+    """MindAct with the memory of Self-MAP: the same options with other defaults.
+
+    Args:
+        model: The model that answers.
+        spec: The options.
+    """
 
     def __init__(
         self,

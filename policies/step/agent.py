@@ -114,9 +114,13 @@ class Frame:
 class StepAgent:
     """Asks the policy on top of a stack for the next action; it may call other policies of the library first.
 
-    `lessons` are what was learned from earlier attempts; the policy at the bottom alone is shown them. `events` is what was
-    answered in this episode, and `limit_exceeded` whether it ended for want of further actions. An answer that is no action is
-    told to the policy that gave it; after `max_invalid` in a row it ends with N/A.
+    `events` is what was answered in this episode, and `limit_exceeded` whether it ended for want of further actions. An answer
+    that is not an action is reported to the policy that gave it; after `max_invalid` in a row that policy ends with N/A.
+
+    Args:
+        model: The model.
+        spec: The options.
+        lessons: Lessons of earlier attempts, shown to the policy at the bottom alone.
     """
 
     page_text: ClassVar[PageText] = "html"

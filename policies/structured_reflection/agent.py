@@ -108,7 +108,10 @@ class _Done:
 class StructuredReflection:
     """Plans a screen at a time, and learns which step to take otherwise.
 
-    `lessons` are those of earlier attempts at the same task, from `reflect`; the list may be changed between episodes.
+    Args:
+        model: The model.
+        spec: The options.
+        lessons: What `reflect` returned for earlier attempts at the same task. The attribute may be changed between episodes.
     """
 
     page_text: ClassVar[PageText] = "html"

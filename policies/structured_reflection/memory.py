@@ -22,10 +22,19 @@ Disabling = Literal["both", "paper", "reference"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One lesson: at `step` (from 0), `replacement` instead of `taken`. `before` are the actions before it, for the replay.
+    """One lesson: which step of an attempt to take otherwise.
 
-    `answer` is what the model said; `step` is None where it named no step (the baseline without structure). The keys are those
-    of the elements that the lines are about, empty where there is none.
+    Args:
+        format: The version of the format.
+        state: The state in which the attempt ended.
+        step: The step to change, from 0. None: the model named none (the baseline without structure).
+        answer: What the model said.
+        replacement: The action to take.
+        taken: The action that was taken.
+        before: The actions before that step, for the replay.
+        replacement_key: The element of `replacement`, empty where there is none.
+        taken_key: The element of `taken`, empty where there is none.
+        before_keys: The elements of `before`.
     """
 
     format: Literal["structured reflection 1"] = "structured reflection 1"
@@ -42,7 +51,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How notes are taken up. `target` is the id that a line clicks, None for any other line; only clicks can be ruled out."""
+    """How notes change the memory. Only clicks can be ruled out.
+
+    Args:
+        target: Reads which element a line clicks; None for any other line.
+        disabling: Which clicks are ruled out: those of the replaced suggestion, what was clicked, or both.
+        forcing: The replacement of a note is forced at its step.
+        expiry: A note ends the notes of later steps.
+    """
 
     target: Callable[[str], str | None]
     disabling: Disabling = "both"
@@ -52,9 +68,18 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What is known of each step. `unread` counts lessons that are no notes; `prefix` are the actions before the newest one.
+    """What the lessons say of each step. Steps count from 0.
 
-    `keys` and `prefix_keys` are those of the elements that `actions` and `prefix` are about; `disabled` has keys, too.
+    Args:
+        lessons: The lesson for a step.
+        actions: The action to take at a step.
+        keys: The element that this action is about.
+        forced: The steps whose action is forced.
+        disabled: The elements that were clicked in vain at a step.
+        raw: All lessons as the model wrote them, oldest first.
+        unread: How many lessons are not notes.
+        prefix: The actions before the step of the newest note.
+        prefix_keys: The elements that these actions are about.
     """
 
     lessons: Mapping[int, str] = field(default_factory=dict)
@@ -68,11 +93,25 @@ class Memory:
     prefix_keys: tuple[str, ...] = ()
 
     def has(self, step: int) -> bool:
-        """Whether there is a lesson for this step."""
+        """Tells whether there is a lesson for a step.
+
+        Args:
+            step: The step, from 0.
+
+        Returns:
+            Whether there is.
+        """
         return step in self.lessons
 
     def hidden(self, step: int) -> frozenset[str]:
-        """The keys of the elements that were clicked in vain at this step."""
+        """Lists the elements that were clicked in vain at a step.
+
+        Args:
+            step: The step, from 0.
+
+        Returns:
+            Their keys.
+        """
         return self.disabled.get(step, frozenset())
 
 

@@ -95,8 +95,12 @@ class SynapseSpec:
 class Synapse:
     """Shows a model solutions of similar tasks, and does what it then writes.
 
-    One reply may hold several calls: they are carried out one after another, each on the page as it is by then, before it
-    is asked again. A request that is too long ends the episode with an error, before the call.
+    One reply may hold several calls: they are carried out one after another, each on the page as it is by then. A request that
+    is too long ends the episode with an error, before the call.
+
+    Args:
+        model: The model.
+        spec: The options.
     """
 
     page_text: ClassVar[PageText] = "html"

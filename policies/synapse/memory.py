@@ -100,7 +100,14 @@ def key_text(task: str, state: str) -> str:
 
 
 class Memory:
-    """Exemplars and the vectors of their keys. `vectors` is None until they are asked for."""
+    """Exemplars, found by the similarity of their keys.
+
+    Args:
+        exemplars: The exemplars.
+        abstractions: How the pages of a task are shortened, by task. None: no task's are.
+        embedder: Embeds keys.
+        vectors: The embedded keys, as an array of shape (exemplars, dimensions). None: they are computed when first needed.
+    """
 
     def __init__(
         self,
@@ -122,7 +129,14 @@ class Memory:
         return content_hash(self.embedder.name, _lines(self.exemplars).decode(), _encoded(self.abstractions).decode())
 
     def entry(self, name: str) -> Entry | None:
-        """What is known of a task; None where there is no exemplar."""
+        """Looks up a task.
+
+        Args:
+            name: The task's name.
+
+        Returns:
+            Its exemplars; None where there are none.
+        """
         found = tuple(one for one in self.exemplars if one.name == name and one.steps)
         return Entry(name, found, self.abstractions.get(name, Abstraction())) if found else None
 
@@ -146,17 +160,38 @@ class Memory:
         return self._vectors
 
     def with_more(self, exemplars: Sequence[Exemplar]) -> Memory:
-        """A memory that has these as well; this one stays as it is."""
+        """Adds exemplars. This memory is not changed.
+
+        Args:
+            exemplars: The new exemplars.
+
+        Returns:
+            The larger memory.
+        """
         held = None if isinstance(self.embedder, Fitted) else self._vectors  # what is fitted changes with every text
         return Memory([*self.exemplars, *exemplars], self.abstractions, embedder=self.embedder, vectors=held)
 
     async def only(self, places: Sequence[int]) -> Memory:
-        """A memory of some of the exemplars; this one stays as it is."""
+        """Selects exemplars. This memory is not changed.
+
+        Args:
+            places: Their positions, from 0.
+
+        Returns:
+            The smaller memory.
+        """
         held = None if isinstance(self.embedder, Fitted) else (await self.vectors())[places]
         return Memory([self.exemplars[i] for i in places], self.abstractions, embedder=self.embedder, vectors=held)
 
     async def distances(self, text: str) -> list[float]:
-        """How far each key is from the text: the Euclidean distance."""
+        """Measures how far each key is from a text.
+
+        Args:
+            text: The text.
+
+        Returns:
+            The Euclidean distances, in the order of the exemplars.
+        """
         import numpy as np
 
         if not self.exemplars:
@@ -176,19 +211,39 @@ class Memory:
         )
 
     async def nearest(self, text: str, most: int = NEIGHBOURS) -> list[tuple[float, Exemplar]]:
-        """The nearest keys with their distances, nearest first; equally near ones as they were put in."""
+        """Finds the exemplars whose keys are nearest to a text.
+
+        Args:
+            text: The text.
+            most: How many to return.
+
+        Returns:
+            Distances and exemplars, the nearest first; equally near ones in their stored order.
+        """
         apart = await self.distances(text)
         keyed = (i for i, exemplar in enumerate(self.exemplars) if exemplar.key)
         order = sorted(keyed, key=lambda i: round(apart[i], 6))[:most]
         return [(apart[i], self.exemplars[i]) for i in order]
 
     async def vote(self, text: str, most: int = NEIGHBOURS) -> str | None:
-        """The task that most of the nearest keys belong to; the nearest one's where none has most. None: it is empty."""
+        """Finds the task that a text belongs to.
+
+        Args:
+            text: The text.
+            most: How many of the nearest keys vote.
+
+        Returns:
+            The task of most of them, or that of the nearest one where no task has most; None in an empty memory.
+        """
         names = Counter(exemplar.name for _, exemplar in await self.nearest(text, most))
         return names.most_common(1)[0][0] if names else None
 
     async def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the folder. Vectors that depend on the whole memory are not written: they are worked out anew."""
+        """Writes the memory. Vectors that depend on the whole memory are not written: they are computed again.
+
+        Args:
+            folder: The folder.
+        """
         import io
 
         import numpy as np
@@ -207,8 +262,18 @@ class Memory:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str] | None, embedder: Embedder) -> Memory:
-        """The memory of a folder; None is the one that comes with prill. Raises UsageError for what cannot be read, and for a
-        memory whose vectors another embedder made."""
+        """Reads a memory.
+
+        Args:
+            folder: The folder. None: the memory that ships with prill.
+            embedder: Embeds keys.
+
+        Returns:
+            The memory.
+
+        Raises:
+            UsageError: The folder cannot be read, or another embedder made its vectors.
+        """
         if folder is None:
             return cls(_shipped(), _shipped_abstractions(), embedder=embedder)
         place = Path(folder)

@@ -86,10 +86,18 @@ def expect_free(path: Path) -> bool:
 
 
 class BatchFolder(LockedFolder):
-    """A folder that is worked on, by one process at a time. Raises UsageError where it cannot be used.
+    """A batch folder that is worked on, by one process at a time.
 
-    With `evaluator`, the folder is made if it is not there, and must be that judge's; what else is given is noted in it, and
-    trajectory files are added to those that were given before.
+    Args:
+        path: The folder.
+        evaluator: The judge that the requests are for: the folder is made where it does not exist. None: the folder exists
+            already.
+        trajectories: Trajectory files, added to those that were given before.
+        limit: Look at the first so many trajectories only. None: all.
+        judge: The judge's description, kept so that it can be made again. None: not kept.
+
+    Raises:
+        UsageError: Another process works on the folder, it belongs to another judge, or it is not a batch folder.
     """
 
     def __init__(
@@ -124,7 +132,14 @@ class BatchFolder(LockedFolder):
             on_failure.pop_all()
 
     def expect(self, evaluator: EvaluatorInfo) -> None:
-        """Raises UsageError unless the requests are those of this judge."""
+        """Checks that the requests are those of a judge.
+
+        Args:
+            evaluator: The judge.
+
+        Raises:
+            UsageError: They are those of another judge or other settings.
+        """
         ours = self.manifest.evaluator
         names = ("name", "version", "model", "prompt", "params")
         pairs = [(name, getattr(ours, name), getattr(evaluator, name)) for name in names]
@@ -142,15 +157,26 @@ class BatchFolder(LockedFolder):
         self._save()
 
     def update(self, *files: RequestFile) -> None:
-        """Notes on disk what has become of these files, which are new or known by name."""
+        """Records on disk what became of request files.
+
+        Args:
+            *files: The files, new or known by name.
+        """
         known = {file.name: file for file in self.manifest.files} | {file.name: file for file in files}
         self.manifest = replace(self.manifest, files=tuple(known.values()))
         self._save()
 
     def take(self, path: str | os.PathLike[str]) -> list[str]:
-        """Copies a file of answers into the folder, once, and says which of its lines cannot be read.
+        """Copies a file of answers into the folder, once.
 
-        Raises UsageError for a file that holds no answer to this batch.
+        Args:
+            path: The file of answers.
+
+        Returns:
+            A sentence for each line that cannot be read.
+
+        Raises:
+            UsageError: The file holds no answer to this batch.
         """
         try:
             with open(path, "rb") as file:

@@ -41,10 +41,14 @@ _MISSING: Mapping[str, Missing] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One attempt: whether it truly succeeded (None: there is no outcome), its actions, and what it and its lesson took.
+    """One attempt at a task.
 
-    `reward` is what the page gave, where the oracle tells it: a success may be worth less than 1. `progress` is from 0 to 1,
-    where the oracle tells it.
+    Args:
+        success: Whether it truly succeeded. None: there is no outcome.
+        reward: What the page gave; a success may be worth less than 1. None: the oracle does not tell.
+        progress: How much of the task was done, in [0, 1]. None: the oracle does not tell.
+        actions: How many actions it took, without the one that ends the episode.
+        usage: What the attempt and its lesson cost.
     """
 
     success: bool | None
@@ -56,10 +60,15 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One task and seed with its trials. Runs of one `cluster` (the task, where none is named) are no independent evidence;
-    `group` is the site.
+    """One task and seed, with its trials.
 
-    `missing` says why it ended without success before all trials were played; None: it succeeded, or all were.
+    Args:
+        task: The task.
+        seed: The seed.
+        trials: The attempts, in order.
+        group: The site.
+        cluster: Runs of one cluster are not independent evidence. Empty: the task is the cluster.
+        missing: Why it ended without success before all trials were played. None: it succeeded, or all were played.
     """
 
     task: str
@@ -126,8 +135,19 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """All figures of a run. `trials` are the numbers of trials that success is given after; `missing` counts the runs that
-    have no outcome after the last, by reason; `usage` is that of everything."""
+    """All figures of an agent on a benchmark.
+
+    Args:
+        format: The version of the file format.
+        benchmark: The benchmark.
+        agent: The agent's name.
+        trials: The numbers of trials after which success is given.
+        settings: What else was recorded.
+        missing: How many runs have no outcome after the last trial, by reason.
+        usage: What all runs cost.
+        overall: The figures of all runs.
+        sections: The figures by list of tasks.
+    """
 
     format: str = FORMAT
     benchmark: Benchmark

@@ -114,10 +114,19 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedBench:
-    """All figures of an agent. `counting` is the way that fits the data: conversations of several turns, or single tasks.
+    """All figures of an agent on recorded turns.
 
-    `missing` turns broke off, and `not_begun` turns could not begin. `usage` is what its episodes asked of models, those that
-    broke off included.
+    Args:
+        format: The version of the file format.
+        agent: The agent's name.
+        counting: How averages are taken: over the turns of conversations, or over single tasks.
+        marking: How steps were marked.
+        settings: What else was recorded.
+        missing: How many turns ended with an error.
+        not_begun: How many turns could not begin.
+        usage: What the episodes cost, also those that ended with an error.
+        splits: The figures by split.
+        sources: Where the published figures come from.
     """
 
     format: str = FORMAT

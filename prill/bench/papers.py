@@ -36,11 +36,24 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """Figures of one publication. Every row of figures has one a column, from 0 to 1; NaN where none was printed.
+    """Figures of one publication. A row of figures has one for each column, in [0, 1]; NaN where none was printed.
 
-    `agents` are the policies that follow the paper, so that its seeds and trials are theirs unless others are asked for;
-    `list_name` is what its list of tasks is called. `tasks` and `actions` have figures by task, `printed` those that the
-    paper gives for a category or for `all`. `sizes` says over how many tasks these are where there are none by task.
+    Args:
+        title: A short name.
+        paper: The publication.
+        source: Where in it the figures are.
+        benchmark: The benchmark.
+        columns: The agents and settings that it compares.
+        agents: The policies that follow the paper: its seeds and trials are the defaults for them.
+        list_name: The name of its list of tasks.
+        seeds: The seeds that it plays.
+        trials: The most attempts at one task.
+        notes: Remarks.
+        categories: The tasks by category.
+        tasks: Success by task.
+        actions: Numbers of actions by task, 0 or more.
+        printed: Success by category, or under `all`, as the paper prints it.
+        sizes: How many tasks a category has, where there are no figures by task.
     """
 
     title: str

@@ -75,11 +75,13 @@ _CACHE_FORMAT = "1"  # raise it when the reading of replies changes
 class OpenAIModel:
     """A model behind an OpenAI-compatible endpoint. Usable from any number of event loops, one after another or at once.
 
-    Endpoints other than OpenAI's may do without a key. Rate-limit answers lower the number of calls at once for a while.
-    `total_timeout` bounds all attempts of one call, in seconds; None: three times `timeout`, 600 at least. `cache` keeps
-    answers by model, endpoint, prompt and content (calls are made at temperature 0 unless an option says otherwise). A price
-    table of one's own goes before the built-in one. `PRICE` is for subclasses whose calls cost the same whatever the model's
-    name.
+    Endpoints other than OpenAI's may work without a key. Rate-limit answers lower the number of calls at once for a while.
+    `total_timeout` None: three times `timeout`, 600 seconds at least. `cache` keeps answers by model, endpoint, prompt and
+    content (calls are made at temperature 0 unless an option says otherwise). Subclasses whose calls cost the same whatever the
+    model's name set `PRICE`.
+
+    Args:
+        model: The model's name at the endpoint.
     """
 
     PRICE: ClassVar[Price | None] = None

@@ -145,9 +145,13 @@ class ReplyFormat:
 
 @dataclass(frozen=True, slots=True)
 class WordFormat:
-    """One of `choices` and nothing else: the first token of the word decides, and its alternatives tell how surely.
+    """A reply that is one word of several: its first token decides, and that token's alternatives tell the probability.
 
     Where the endpoint enforces schemas, the word stands in an object, so that a weak model keeps to it.
+
+    Args:
+        verdict: The name of the field.
+        choices: The words.
     """
 
     verdict: str

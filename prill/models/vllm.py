@@ -58,11 +58,12 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 class VLLMModel(OpenAIModel):
     """A model served by `vllm serve`, which this process starts with the first call that no kept reply answers.
 
-    `model` is a folder, or a name that vLLM fetches by itself. The `vllm` command of this environment or of the path is run,
-    or the module of another environment's interpreter (`serve_python`); `serve_options` go to it as they are. Models with
-    equal settings share a server; `close` ends it, and so does dropping the last of them.
+    The `vllm` command of this environment or of the PATH is run, or the module of another environment's interpreter
+    (`serve_python`). Models with equal settings share a server; `close` ends it, and so does dropping the last of them.
+    Log-probabilities are those after the constraint of an answer's form; the model's own sampling defaults are not used.
 
-    Log-probabilities are those after the constraint of an answer's form, and the model's own habits of sampling are put aside.
+    Args:
+        model: A folder, or a name that vLLM downloads by itself.
     """
 
     PRICE = Price(0.0, 0.0)

@@ -27,10 +27,16 @@ _LOST = "-"
 
 @dataclass(frozen=True, slots=True)
 class PageState:
-    """A page, its candidates (the best first), and the actions already taken (`[role]  label -> OP: value`, oldest first).
+    """A page, its candidates, and the actions already taken.
 
-    `targets` has the node of each of these actions, "" where it is lost; or nothing at all. `withheld` are the candidates of a
-    step that nobody is asked about: there are then no others. `domain` and `subdomain` are the website's, "" where not known.
+    Args:
+        page: The page, as `cleaned_html`.
+        candidates: The node ids of the candidates, the best first.
+        past: The actions already taken, oldest first: `[role]  label -> OP: value`.
+        targets: The node id of each of these actions, "" where it is lost. Empty: none is known.
+        withheld: The candidates of a step that no model is asked about: `candidates` is then empty.
+        domain: The website's domain, "" where it is not known.
+        subdomain: The website's subdomain, "" where it is not known.
     """
 
     page: str

@@ -45,7 +45,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class StepScore:
-    """What a step came to: the element (0 or 1), the F1 of the operation's words, and whether both are whole."""
+    """The score of one step.
+
+    Args:
+        element: Whether the element is right, 0 or 1.
+        f1: The F1 of the operation's words, in [0, 1].
+        success: Whether both are 1.
+    """
 
     element: float = 0.0
     f1: float = 0.0
@@ -56,8 +62,12 @@ class StepScore:
 class Marking:
     """How steps are marked.
 
-    A step without a positive among the best `top` candidates is 0, 0 and no success, whatever was done. `step_match` is
-    Synapse's: a step is right when operation, element and value are (`parsed`), or when the text is the same.
+    A step without a right element among the best `top` candidates has element 0, F1 0 and no success, whatever was done.
+
+    Args:
+        scheme: The rules: MindAct's for one of its two forms, or Synapse's.
+        top: How many of the best candidates count.
+        step_match: Synapse's step success: `parsed`, operation, element and value are right; else the text is the same.
     """
 
     scheme: Scheme = "generation"
@@ -65,7 +75,15 @@ class Marking:
     step_match: Match = "parsed"
 
     def score(self, asked: Asked, done: Action | None) -> StepScore:
-        """What a predicted action came to; None: there is none."""
+        """Scores a predicted action.
+
+        Args:
+            asked: What the recorded step asks for.
+            done: The predicted action. None: there is none.
+
+        Returns:
+            The score.
+        """
         positives = asked.within(self.top)
         if not positives or done is None:
             return StepScore()

@@ -54,15 +54,26 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A page cut around candidates: its text, and the candidates in the order of the document. With short ids, choice k is
-    printed as `id=k`."""
+    """A page cut around candidates.
+
+    Args:
+        text: The page's text.
+        choices: The candidates in the order of the document. With short ids, choice k is printed as `id=k`.
+    """
 
     text: str
     choices: tuple[Choice, ...]
 
 
 class Page:
-    """A page of `cleaned_html`, parsed once. Raises InputError for what is no page."""
+    """A page of `cleaned_html`, parsed once.
+
+    Args:
+        html: The page.
+
+    Raises:
+        InputError: The text is not such a page.
+    """
 
     def __init__(self, html: str) -> None:
         # Nodes are numbers in the order of the document, so that a subtree is a range, and nothing here is recursive.
@@ -80,7 +91,16 @@ class Page:
         return id in self._nodes
 
     def view(self, candidates: Collection[str], *, brackets: Brackets = "round", ids: Ids = "short") -> View:
-        """The page around these candidates; ids that it does not have are passed over."""
+        """Cuts the page around candidates.
+
+        Args:
+            candidates: Their node ids. Ids that the page does not have are ignored.
+            brackets: How elements are bracketed.
+            ids: Whether candidates are numbered (`short`) or keep their node ids.
+
+        Returns:
+            The text, and the candidates in the order of the document.
+        """
         asked = {node for id in candidates if (node := self._nodes.get(id)) is not None}
         cut = self._pruned(asked)
         offered = [node for node in sorted(asked) if not self._is_text(node)]
@@ -94,9 +114,17 @@ class Page:
         return View(text, tuple(choices))
 
     def candidate_text(self, id: str) -> str:
-        """What a ranker reads of a candidate: two lines, its ancestors' text (the last 50 words) and its own (the first 100).
+        """Gives what a ranker reads of a candidate.
 
-        Raises KeyError for an id that no node has."""
+        Args:
+            id: The candidate's node id.
+
+        Returns:
+            Two lines: the text of its ancestors (the last 50 words) and its own (the first 100).
+
+        Raises:
+            KeyError: No node has that id.
+        """
         node = self._nodes[id]
         cut = self._pruned({node})
         around = "" if node == 0 else self._text(0, cut, {}, "slashes", without=node)

@@ -31,9 +31,11 @@ class Service:
     reward: Reward
 
     async def drain(self, seconds: float = float("inf")) -> None:
-        """Lets nobody in any more, and returns when everybody inside and every job has its answer, all noted by the watch.
+        """Admits no more requests, and waits until every request inside and every job has its answer.
 
-        After so many seconds what is still waiting is answered that the service ends, and what is at the judge is given up.
+        Args:
+            seconds: The longest wait, in seconds. After it, waiting requests are answered that the service ends, and judgements
+                under way are cancelled.
         """
         self.admission.close()
         try:

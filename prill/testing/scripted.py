@@ -18,10 +18,13 @@ Line = str | Reply | Exception
 
 
 class ScriptedModel:
-    """A language model that plays a list of lines, or answers with a function of the messages.
+    """A language model that plays a list of replies, or answers with a function of the messages.
 
-    A line is a reply's text, a whole Reply, or an exception to raise. `seen` holds the messages of every call, in order.
-    Raises UsageError when it is asked once more than there are lines.
+    `seen` holds the messages of every call, in order. A call beyond the list raises UsageError.
+
+    Args:
+        script: Replies, or a function that makes one of the messages. A reply is a text, a `Reply`, or an exception to raise.
+        name: The model's name.
     """
 
     def __init__(self, script: Iterable[Line] | Callable[[Sequence[Message]], Line], *, name: str = "scripted") -> None:
@@ -55,9 +58,12 @@ class ScriptedModel:
 
 
 class ReplayEnvironment:
-    """An environment that shows the states of a recorded trajectory one after another, whatever is done in it.
+    """Shows the states of a recorded trajectory one after another, whatever is done. The episode ends with the last state.
 
-    The episode ends with the last state. `actions` holds what was done since the last reset, `closed` whether it was closed.
+    `actions` holds what was done since the last reset, `closed` whether it was closed.
+
+    Args:
+        trajectory: The recorded trajectory.
     """
 
     def __init__(self, trajectory: Trajectory) -> None:

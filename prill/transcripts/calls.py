@@ -24,9 +24,12 @@ UNKNOWN_CODE = "(code)"
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """A picture in a message, by reference: its file, and the SHA-256 and the length in bytes of what was in the file then.
+    """An image in a message, by reference. A model may have been sent a smaller copy.
 
-    Both are None where the file could not be read. A model may have been sent a smaller copy.
+    Args:
+        path: The file.
+        sha256: The SHA-256 of the file's content at that time. None: it could not be read.
+        size: The length of that content, in bytes. None: it could not be read.
     """
 
     path: str
@@ -36,7 +39,12 @@ class ImageFile:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message of a request: who speaks, and texts and pictures in order."""
+    """One message of a request.
+
+    Args:
+        role: Who speaks.
+        parts: Texts and images, in order.
+    """
 
     role: Literal["system", "user", "assistant"]
     parts: tuple[str | ImageFile, ...]
@@ -44,11 +52,20 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request and the answer to it, as the model gave it. `reply` is None where there was none; `error` then says why.
+    """One request to a model, and the answer as the model gave it.
 
-    `reasoning` is what the endpoint gave of the model's thoughts. `attempts` counts the requests sent until one was answered,
-    and `seconds` is the time of all of them, without the time spent waiting for a turn. `cached`: the reply is that to an
-    equal call, and nothing was sent: no attempt, no tokens, no time.
+    Args:
+        model: The model's name.
+        messages: The request, oldest message first.
+        reply: The answer. None: there was none.
+        reasoning: What the endpoint gave of the model's thoughts.
+        finish_reason: The endpoint's reason for the answer's end.
+        prompt_tokens: Tokens of the request.
+        completion_tokens: Tokens of the answer.
+        seconds: The time of all attempts, in seconds, without the wait for a turn.
+        attempts: How many requests were sent until one was answered.
+        cached: The reply is that to an earlier equal call, and nothing was sent: no attempt, no tokens, no time.
+        error: Why there is no answer.
     """
 
     model: str
@@ -66,7 +83,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The calls behind one verdict, in the order in which they ended. `id` is the trajectory's, `key` that of the verdict."""
+    """The calls behind one verdict.
+
+    Args:
+        id: The trajectory's id.
+        key: The verdict's key.
+        calls: The calls, in the order in which they ended.
+    """
 
     id: str
     key: str

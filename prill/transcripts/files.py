@@ -76,10 +76,14 @@ def transcript_of(folder: str | os.PathLike[str], verdict: Verdict) -> Transcrip
 
 
 class TranscriptLog:
-    """Transcripts being written: the folder and the file appear with the first. What cannot be written is counted in `lost`.
+    """Writes transcripts. The folder and the file appear with the first one. `lost` counts those that could not be written.
 
-    Without `resume` what other runs have left in the folder gets the ending `.bak`. Raises UsageError when there is something
-    else in the folder's place.
+    Args:
+        folder: The folder.
+        resume: Continue what is in the folder. False: rename it to `.bak`.
+
+    Raises:
+        UsageError: The path is not a folder.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, resume: bool = True) -> None:
@@ -94,7 +98,11 @@ class TranscriptLog:
                 part.replace(part.with_name(part.name + ".bak"))
 
     def append(self, transcript: Transcript) -> None:
-        """Writes a transcript; it survives the process from here on. A failure is said once, and costs no verdict."""
+        """Writes a transcript, which survives the process from then on. A failure is logged once, and costs no verdict.
+
+        Args:
+            transcript: The transcript.
+        """
         try:
             line = encode(_with_paths(transcript, lambda path: os.path.relpath(path, self.folder)))
             self._write(line)

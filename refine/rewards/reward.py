@@ -93,11 +93,14 @@ class RewardSpec:
 
 @dataclass(frozen=True, slots=True)
 class RewardResult:
-    """One reward with its verdict. `reward` is None where there is none; `problem` then says why, and also under a policy
-    that puts a number in its place.
+    """One reward, with its verdict.
 
-    `parts` has the same keys always: `judge` is what the verdict is worth, and what the penalties took off stands beside it
-    as numbers of 0 or less. Without a reward all are 0.
+    Args:
+        reward: The reward. None: there is none.
+        verdict: The verdict.
+        parts: Always the same keys: `judge` is what the verdict is worth, and each penalty is a number of 0 or less. Without a
+            reward all are 0.
+        problem: Why there is no verdict, also where `on_unscored` puts a number in its place.
     """
 
     reward: float | None
@@ -120,8 +123,13 @@ _NO_PARTS = {"judge": 0.0, "length_penalty": 0.0, "cost_penalty": 0.0, "side_eff
 class Reward:
     """A reward function: a trajectory in, a number or None out.
 
-    Usable from any number of event loops, one after another or at once: connections belong to the loop that runs. It can be
-    pickled before and after it was called, if its judge can; judges made by name can. `watch` is told every verdict.
+    Usable from any number of event loops, one after another or at once: connections belong to the running loop. It can be
+    pickled before and after a call, if its judge can; judges made by name can.
+
+    Args:
+        judge: The judge.
+        spec: What a verdict is worth. None: the defaults.
+        watch: Is told every verdict. None: nothing is.
     """
 
     def __init__(self, judge: Evaluator, spec: RewardSpec | None = None, watch: Watch | None = None) -> None:
@@ -137,14 +145,34 @@ class Reward:
         return Reward(self.judge, spec, self.watch)
 
     async def __call__(self, trajectory: Item) -> float | None:
-        """The reward; None where there is none. Raises as `result` does."""
+        """Computes the reward of a trajectory.
+
+        Args:
+            trajectory: The trajectory, or a broken line.
+
+        Returns:
+            The reward; None where there is none.
+
+        Raises:
+            UsageError: The judge cannot be used as described, which concerns the whole run.
+            EndpointError: The judge's model cannot be used at all, which concerns the whole run.
+            Unscored: There is no verdict, under `on_unscored="raise"`; the class says why.
+        """
         return (await self.result(trajectory)).reward
 
     async def result(self, trajectory: Item) -> RewardResult:
-        """The reward with its verdict and its parts; a broken line is unscored with `input`.
+        """Computes the reward of a trajectory, with its verdict and its parts.
 
-        Raises UsageError and EndpointError, which concern the whole run, and under the policy `raise` the error of the reason
-        why there is no verdict (`CallTimeout`, `Unparsable`, …).
+        Args:
+            trajectory: The trajectory. A broken line is unscored with `input`.
+
+        Returns:
+            The result.
+
+        Raises:
+            UsageError: The judge cannot be used as described, which concerns the whole run.
+            EndpointError: The judge's model cannot be used at all, which concerns the whole run.
+            Unscored: There is no verdict, under `on_unscored="raise"`; the class says why.
         """
         verdict = await self._verdict(trajectory)
         if self.watch is not None:
@@ -161,13 +189,31 @@ class Reward:
         return RewardResult(reward, verdict, parts)
 
     def unscored(self, trajectory: Item, reason: UnscoredReason, words: str) -> RewardResult:
-        """What a trajectory gets that its judge was not waited for: as `result` has it for an unscored verdict."""
+        """Makes the result of a trajectory whose judge was not waited for.
+
+        Args:
+            trajectory: The trajectory.
+            reason: Why there is no verdict.
+            words: The same in words.
+
+        Returns:
+            What `result` gives for such an unscored verdict.
+        """
         return self._without(Verdict(id=trajectory.id, unscored=reason, reason=words, evaluator=self.judge.info), reason, words)
 
     async def results(self, trajectories: Sequence[Item]) -> list[RewardResult]:
-        """Those of a batch, in order, all under way at once; the judge's model bounds how many calls are.
+        """Computes the rewards of a batch, all at once; the judge's model bounds how many calls run.
 
-        The first error ends the rest and is raised.
+        Args:
+            trajectories: The trajectories.
+
+        Returns:
+            The results, in the same order.
+
+        Raises:
+            UsageError: As in `result`. The first error cancels the rest.
+            EndpointError: As in `result`.
+            Unscored: As in `result`.
         """
         return await at_once([self.result(trajectory) for trajectory in trajectories])
 

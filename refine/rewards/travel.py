@@ -156,10 +156,13 @@ def digest_of(record: object) -> str:
 
 
 class Recorded:
-    """The trajectories of a recorded file by id: read once for where each of them is, and then only what is asked for.
+    """The trajectories of a file by id, read only when they are asked for.
 
-    The file is as `prill check` likes it: JSON Lines, not packed. What is appended later is found, and so is everything
-    after the file was written anew. Any number of threads may ask.
+    The file is read once for where each trajectory is. What is appended later is found, and so is everything after the file was
+    rewritten. Any number of threads may ask.
+
+    Args:
+        path: A trajectory file of JSON lines, not packed.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

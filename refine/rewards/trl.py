@@ -22,14 +22,19 @@ _log = logging.getLogger("prill.rewards")
 
 
 class TRLReward:
-    """A judge as a reward function for GRPO. None, where there is no verdict, leaves a sample out of its group's baseline.
+    """A judge as a reward function for TRL's GRPO. None, where there is no verdict, leaves a sample out of its group's
+    baseline.
 
-    What is judged: the `trajectory` of each environment, where the trainer hands over environments that have one; else the
-    `column` of the batch, which the rollout fills (see `item_of` for what may stand there, and for `root`); with `column` None
-    the prompt and the completion alone, with the prompt's images (`images` names their column).
+    What is judged: the `trajectory` of each environment, where the trainer passes environments that have one; else the column
+    of the batch, which the rollout fills; with `column` None the prompt and the completion alone. It can be pickled, so a
+    trainer may pass it to another process.
 
-    Calls go by keyword or, as in ms-swift, with the completions in the first place, on one event loop or on a new one each
-    time. It can be pickled, so a trainer may hand it to another process.
+    Args:
+        reward: The reward.
+        column: The column of the batch with the trajectories (see `item_of`). None: the completion alone is judged.
+        images: The column with the prompt's images.
+        root: The folder that paths are relative to, as in `item_of`.
+        name: The function's name in the trainer's logs.
     """
 
     def __init__(
@@ -55,9 +60,25 @@ class TRLReward:
         log_extra: Callable[[str, list[Any]], object] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """A number or None for each completion. Logged: the share that is unscored, what the judge cost, and its reasons.
+        """Computes the rewards of a batch. Call it by keyword or, as ms-swift does, with the completions first.
 
-        Raises UsageError for a column that is not there, EndpointError when no call can succeed.
+        Logged are the share of unscored completions, what the judge cost, and its reasons.
+
+        Args:
+            completions: The completions, one a sample.
+            prompts: Their prompts. None: not given.
+            completion_ids: Ignored.
+            environments: The environments of the samples. None: there are none.
+            log_metric: Logs a number. None: not logged.
+            log_extra: Logs a column. None: not logged.
+            **columns: The other columns of the batch.
+
+        Returns:
+            A number or None for each completion.
+
+        Raises:
+            UsageError: The column does not exist.
+            EndpointError: The judge's model cannot be used at all.
         """
         items = await asyncio.to_thread(self._items, completions, prompts, environments, columns)
         results = await self.reward.results(items)

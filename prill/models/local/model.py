@@ -145,14 +145,16 @@ def _settle(call: _Waiting, outcome: Generation | BaseException) -> None:
 
 
 class LocalModel:
-    """The model in a folder, loaded with the first call; calls that wait are answered together, in a thread of its own.
+    """A transformers model in this process, loaded with the first call. Calls that wait are answered together, in a thread of
+    their own.
 
-    `path` is a folder as `save_pretrained` writes it, or `embedded`: the bundled model, as `prill train` adapts it. Nothing is
-    fetched, and no code in it is run. Without a `device`: cuda where there is one, else cpu; without a `dtype`: bfloat16 on a
-    GPU, float32 on a CPU. `top_k`: arXiv 2404.06474's collection draws from 100.
+    Nothing is downloaded, and no code of the folder is run. The form of an answer is asked for in words and validated; nothing
+    forces the model to keep to it. Replies cost nothing and are not kept. An answer is the same whatever it is answered
+    together with, but for rounding. `top_k`: the data collection of arXiv 2404.06474 draws from 100. Default device: cuda where
+    there is one, else cpu. Default dtype: bfloat16 on a GPU, float32 on a CPU.
 
-    The form of an answer is asked for in words and validated; nothing forces the model to keep to it. Replies cost nothing and
-    are not kept. An answer is the same whatever it is answered together with, but for rounding.
+    Args:
+        path: A folder that `save_pretrained` wrote, or `embedded`: the bundled model, as `prill train` adapts it.
     """
 
     def __init__(

@@ -30,8 +30,14 @@ _COOKIE = "scenario"
 class Airline(Served):
     """The site while the block runs: `with Airline() as airline: airline.url`, or `async with`.
 
-    `seed` draws another world, `token` is what the three addresses of the service want as `&token=` (None: drawn by chance;
-    empty: they are open to everybody, as the original's were). Raises EnvironmentFailure when the port is taken.
+    Args:
+        port: The port. 0: a free one.
+        seed: Draws the bookings, flights and passengers.
+        token: What the three addresses of the service want as `&token=`. None: drawn at random; empty: they are open, as the
+            original's were.
+
+    Raises:
+        UsageError: The number is not a port.
     """
 
     _what = "airline"
@@ -44,7 +50,17 @@ class Airline(Served):
         self._states: dict[str, State] = {}
 
     def state(self, scenario_id: str) -> State:
-        """The scenario as it is now. Raises LookupError for one that there is not."""
+        """Gives the present state of a scenario.
+
+        Args:
+            scenario_id: Its id.
+
+        Returns:
+            The state.
+
+        Raises:
+            LookupError: There is no such scenario.
+        """
         if scenario_id not in self._states:
             self._states[scenario_id] = State.of(self._scenario(scenario_id), self._seed)
         return self._states[scenario_id]

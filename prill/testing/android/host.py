@@ -82,11 +82,17 @@ SERIAL_START = "emulator-"
 
 
 class FakeAdb:
-    """Phones for the real adb: `with FakeAdb(("emulator-5554", "emulator-5556")) as adb:` … `adb -P {adb.port} devices`.
+    """Fake phones for the real adb: `with FakeAdb(("emulator-5554",)) as adb:` … `adb -P {adb.port} devices`.
 
-    Phones are `size` pixels big, show `frames` moving screenshots after each change of page, and have the ADB keyboard
-    installed where asked. `consoles`: each phone also answers `adb emu` on the port in its serial. Port 0: any free one.
-    A phone that the fake `emulator` program adds later starts with the fault `start_fault`.
+    Args:
+        serials: The phones' serial numbers.
+        port: The server's port. 0: a free one.
+        control_port: The port of the control address. 0: a free one.
+        size: Width and height of the screens, in pixels.
+        frames: How many moving screenshots follow each change of page.
+        adb_keyboard: Install the ADB keyboard.
+        start_fault: The fault of phones that the fake `emulator` program adds.
+        consoles: Each phone also answers `adb emu`, on the port in its serial number.
     """
 
     def __init__(
@@ -122,7 +128,17 @@ class FakeAdb:
         return tuple(self.server.phones.values())
 
     def phone(self, serial: str = "") -> Phone:
-        """The phone with this serial, or the first one. Raises UsageError."""
+        """Looks up a phone.
+
+        Args:
+            serial: Its serial number. Empty: the first one.
+
+        Returns:
+            The phone.
+
+        Raises:
+            UsageError: There is no such phone.
+        """
         for phone in self.phones:
             if serial in ("", phone.serial):
                 return phone
@@ -138,7 +154,22 @@ class FakeAdb:
         avd: str = "",
         fault: Fault = "none",
     ) -> Phone:
-        """Adds a phone and gives it; it is listed at once. Raises UsageError when the serial is taken or odd."""
+        """Adds a phone, which is listed at once.
+
+        Args:
+            serial: Its serial number.
+            size: Width and height of the screen, in pixels. None: that of the others.
+            userdata: The file that its state is kept in. None: the state ends with the phone.
+            read_only: Its state cannot be written.
+            avd: The name of its AVD.
+            fault: Its fault.
+
+        Returns:
+            The phone.
+
+        Raises:
+            UsageError: The serial number is taken or not valid.
+        """
         if not (serial.startswith(SERIAL_START) and serial.removeprefix(SERIAL_START).isdecimal()):
             raise UsageError(f"{serial!r} is no serial of an emulator: give one like emulator-5554")
         if serial in self.server.phones:
@@ -157,7 +188,12 @@ class FakeAdb:
         return phone
 
     def fault(self, kind: str, serial: str = "") -> None:
-        """Gives one phone, or all, a fault. `adb-down` is a fault of the server: it drops every connection until `none`."""
+        """Gives one phone, or all, a fault.
+
+        Args:
+            kind: The fault. `adb-down` is one of the server: it drops every connection until `none`.
+            serial: The phone. Empty: all.
+        """
         if kind == "adb-down":
             self.server.down = True
             return
@@ -167,14 +203,27 @@ class FakeAdb:
             phone.fault = fault
 
     def snapshot(self, what: str, name: str, serial: str = "") -> None:
-        """`save`: keeps the state of one phone, or all; `load`: goes back to it. Raises UsageError."""
+        """Saves or restores the state of one phone, or of all.
+
+        Args:
+            what: `save` or `load`.
+            name: The snapshot's name.
+            serial: The phone. Empty: all.
+
+        Raises:
+            UsageError: There is no such phone or snapshot.
+        """
         if what not in ("save", "load") or not name:
             raise UsageError(f"a snapshot is saved or loaded by its name, not {what!r} {name!r}")
         for phone in self.phones if not serial else (self.phone(serial),):
             phone.save(name) if what == "save" else phone.load(name)
 
     def reset(self, serial: str = "") -> None:
-        """Phones as new, without faults."""
+        """Resets phones to their factory state, without faults.
+
+        Args:
+            serial: The phone. Empty: all.
+        """
         self.server.down = False
         for phone in self.phones if not serial else (self.phone(serial),):
             phone.reset()

@@ -42,10 +42,27 @@ HELPERS = {APPIUM_SETTINGS: ("8.0.9", 99999), UIA2: ("10.6.6", 238), UIA2 + ".te
 
 @dataclass(slots=True)
 class Phone:
-    """A phone below an adb server. All attributes may be read and set by tests while it runs.
+    """A fake phone below an adb server. Tests may read and set all attributes while it runs.
 
-    After each change of page or scroll position `frames` screenshots show the screen sliding in. `userdata` is a file that
-    toggles, notes, clipboard and input methods are kept in; None: they are gone with the phone.
+    Args:
+        serial: The serial number.
+        size: Width and height of the screen, in pixels.
+        frames: How many moving screenshots follow each change of page or scroll position.
+        fault: The fault.
+        userdata: The file that toggles, notes, clipboard and input methods are kept in. None: they end with the phone.
+        read_only: That state cannot be written.
+        avd: The name of its AVD.
+        api_level: The Android API level.
+        adb_keyboard: The ADB keyboard is installed.
+        boot_polls: How often it still answers that it has not booted.
+        files: Its files by path.
+        running: The running apps.
+        imes: The enabled input methods.
+        ime: The present input method.
+        shells: The latest shell commands.
+        sessions: How many sessions were opened.
+        crashed: It has crashed.
+        snapshots: The saved states by name.
     """
 
     serial: str
@@ -83,13 +100,27 @@ class Phone:
         self.changed()
 
     def save(self, name: str) -> None:
-        """Keeps the state of this moment as a snapshot. Raises UsageError when nothing may be written."""
+        """Saves the present state.
+
+        Args:
+            name: The name to save it under.
+
+        Raises:
+            UsageError: Its state cannot be written.
+        """
         if self.read_only:
             raise UsageError("snapshots cannot be saved with -read-only")
         self.snapshots[name] = copy.deepcopy((self.screen, self.files, self.ime, self.imes))
 
     def load(self, name: str) -> None:
-        """Goes back to a snapshot. Raises UsageError when there is none of that name."""
+        """Returns to a saved state.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            UsageError: There is no such snapshot.
+        """
         if name not in self.snapshots:
             raise UsageError(f"no snapshot is called {name!r}")
         self.screen, self.files, self.ime, self.imes = copy.deepcopy(self.snapshots[name])
@@ -142,7 +173,11 @@ class Phone:
             os.replace(part, self.userdata)
 
     async def through(self, faults: Iterable[Fault]) -> None:
-        """Returns once none of these faults holds."""
+        """Waits until none of some faults holds.
+
+        Args:
+            faults: The faults.
+        """
         while self.fault in faults:
             await asyncio.sleep(PATIENCE)
 

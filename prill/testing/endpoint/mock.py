@@ -35,7 +35,12 @@ class Stats:
 class MockServer:
     """The mock server in a child process: `with MockServer(latency=0.2, rate_limit=0.1) as server: ... server.base_url`.
 
-    Settings are those of `Faults`. The server ends with the block, and with this process however that ends.
+    The server ends with the block, and with this process however that ends.
+
+    Args:
+        faults: The settings. None: the defaults.
+        port: The port. 0: a free one.
+        **settings: Fields of `Faults` that win over those of `faults`.
     """
 
     def __init__(self, faults: Faults | None = None, *, port: int = 0, **settings: Any) -> None:

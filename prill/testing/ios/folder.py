@@ -13,11 +13,14 @@ from prill.testing.ios.simulators import DeviceSet, Simulator, new_udid
 
 
 class FakeSimulators:
-    """Makes the folder, or takes up one that is there. `companion` and `simctl` are executables; `udids` in order of `names`.
+    """Fake iOS simulators, kept in a folder. `companion` and `simctl` are executables; `udids` are in the order of `names`.
 
-    With the folder on the path, `xcrun` and `xcodebuild` are there, too.
+    With the folder on the PATH, `xcrun` and `xcodebuild` exist, too. Everything that arrives at any simulator, also at copies
+    in other device sets, is a line of `events`.
 
-    Everything that arrives at any simulator, also at copies in other device sets, is a line of `events`.
+    Args:
+        folder: The folder, made where it does not exist.
+        names: The simulators' names.
     """
 
     def __init__(self, folder: Path, names: Sequence[str] = ("iPhone 14",)) -> None:
@@ -37,7 +40,17 @@ class FakeSimulators:
         self._script("xcodebuild", "echo Xcode 26.0.1\necho Build version 17A400")
 
     def read(self, udid: str) -> Simulator:
-        """What the simulator holds now. Raises NoSimulator."""
+        """Reads a simulator.
+
+        Args:
+            udid: Its UDID.
+
+        Returns:
+            What it holds now.
+
+        Raises:
+            NoSimulator: There is no such simulator.
+        """
         return self._devices.read(udid)
 
     def all(self) -> list[Simulator]:
@@ -45,15 +58,30 @@ class FakeSimulators:
         return self._devices.all()
 
     def change(self, udid: str) -> AbstractContextManager[Simulator]:
-        """The simulator, to be prepared: whatever is set in the block is kept."""
+        """Changes a simulator: whatever is set in the block is kept.
+
+        Args:
+            udid: Its UDID.
+
+        Returns:
+            A context manager with the simulator.
+        """
         return self._devices.change(udid)
 
     def add(self, simulator: Simulator) -> None:
-        """One more, with a screen of its own size if you like."""
+        """Adds a simulator.
+
+        Args:
+            simulator: The simulator; its screen may have a size of its own.
+        """
         self._devices.put(simulator)
 
     def faults(self, **faults: str | Sequence[str]) -> None:
-        """What goes wrong from now on (see prill.testing.ios.faults); nothing else does."""
+        """Sets what goes wrong from now on; nothing else does.
+
+        Args:
+            **faults: The faults by name (see prill.testing.ios.faults).
+        """
         set_faults(self.folder, faults)
 
     def events(self) -> list[str]:

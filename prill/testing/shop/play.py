@@ -15,9 +15,10 @@ _SCROLLS = 12
 
 
 class Play:
-    """Plays WebArena's action texts, and scrolls down to what is not in view. Ends with `stop` when the list does not.
+    """Plays WebArena's action texts, scrolls to what is not in view, and ends with `stop` where the list does not.
 
-    Raises UsageError when the page has no such element, with what was looked for.
+    Args:
+        lines: The actions.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:

@@ -28,8 +28,14 @@ _LOGINS: dict[Site, str] = {
 class Shop(Served):
     """The sites while the block runs: `with Shop() as shop: shop.url`, or `async with`.
 
-    `port` is the shop's; the forum and the projects take the next two. 0: any free ones. `store` is the state, to look at
-    and to change from tests. Raises EnvironmentFailure when a port is taken.
+    `store` is the state, which tests may read and change.
+
+    Args:
+        port: The shop's port; the forum and the projects take the next two. 0: free ones.
+        reset_token: The token in `reset_url`. None: drawn at random.
+
+    Raises:
+        UsageError: The number is not a port.
     """
 
     _what = "shop"

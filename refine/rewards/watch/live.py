@@ -45,14 +45,20 @@ class _Seen:
 
 
 class Watch:
-    """Looks on while a judge's verdicts are used as rewards. `saw` is told each of them; `report` says where things stand.
+    """Watches the verdicts of a judge while they are used as rewards.
 
-    Canaries are judged one after another, beside the rewards and never two rounds at once; no kept reply answers them. A watch
-    can be pickled; the copy begins with what the file of observations says, if nobody else writes it.
+    Canaries are judged one after another, next to the rewards and never two rounds at once; no kept reply answers them. A watch
+    can be pickled; the copy begins with the file of observations, if no other process writes it.
+
+    Args:
+        judge: The judge, for canaries.
+        spec: The options.
+
+    Raises:
+        UsageError: A file cannot be read or written, or a canary has no label.
     """
 
     def __init__(self, judge: Evaluator, spec: WatchSpec) -> None:
-        """Raises UsageError for files that cannot be read or written, and for canaries without labels."""
         self.judge, self.spec = judge, spec
         self._canaries = _canaries(spec)
         self._student = _student(spec.student)
@@ -103,7 +109,12 @@ class Watch:
             self._alarmed = {sign.name for sign in self._tally.report().alarms}
 
     def saw(self, trajectory: Item, verdict: Verdict) -> None:
-        """Takes note of a verdict, later: returns at once, from any thread, and never raises."""
+        """Records a verdict later: returns at once, from any thread, and never raises.
+
+        Args:
+            trajectory: The trajectory.
+            verdict: Its verdict.
+        """
         if self._owner != os.getpid():  # in a forked child the thread is the parent's
             self._begin_anew()
         seen = _Seen(None if isinstance(trajectory, BadLine) else trajectory, verdict)
@@ -123,9 +134,12 @@ class Watch:
             return replace(self._tally.report(), judge=self._name, lost=self._lost, trouble=self._trouble)
 
     def settle(self, timeout: float | None = None) -> None:
-        """Returns when all that was seen is noted and the round of canaries under way has ended, or after so many seconds.
+        """Waits until all verdicts are recorded and the round of canaries under way has ended.
 
         It blocks: async code calls it by `asyncio.to_thread`.
+
+        Args:
+            timeout: The longest wait, in seconds. None: no limit.
         """
         self._wait(self._settled(with_round=True), timeout)
 

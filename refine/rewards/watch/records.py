@@ -24,11 +24,16 @@ _BEGINNING = b'{"kind":"'  # of a line that is written here
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRecord:
-    """One observation: a verdict that was given as a reward, or that on a canary, whose `label` is known.
+    """One observation: a verdict that was given as a reward, or one on a canary. Reasons are left out: they quote pages.
 
-    `student` is what the second judge says of the same trajectory; None where there is none, or where it had no time.
-    `round` counts the rounds of canaries from 1; of other verdicts it is 0. `at` is when, in UTC, where it is known. Reasons
-    are left out: they quote pages.
+    Args:
+        kind: Which of the two.
+        at: When, in UTC, where it is known.
+        id: The trajectory's id.
+        verdict: What the judge said.
+        student: What the second judge said of it. None: there is none, or it had no time.
+        label: The canary's label.
+        round: The round of canaries, from 1; 0 for other verdicts.
     """
 
     kind: Literal["verdict", "canary"]

@@ -132,9 +132,20 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchReport:
-    """Where things stand. `course` is how they came there, for plots; `usage` what canaries and the second judge cost.
+    """The state of a watch.
 
-    `lost` verdicts could not be noted, and `trouble` says why the file is not written, where that is so.
+    Args:
+        judge: The judge's name.
+        student: The second judge's name.
+        verdicts: How many verdicts were seen.
+        unscored: How many of them were unscored.
+        signs: What is compared, and what is an alarm.
+        turned: The canaries whose verdict changed.
+        rounds: The rounds of canaries.
+        course: How the figures developed, for plots.
+        usage: What canaries and the second judge cost.
+        lost: How many verdicts could not be recorded.
+        trouble: Why the file is not written. Empty: it is.
     """
 
     judge: str = ""
