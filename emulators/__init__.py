@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from prill.emulators.android.appium import AppiumPhone
     from prill.emulators.android.avd import Avd
     from prill.emulators.android.environment import Android, AndroidSpec
+    from prill.emulators.android.phone import Phone
     from prill.emulators.browser.chromium import Chromium
     from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
     from prill.emulators.browsergym.environment import BrowserGym
@@ -38,6 +39,7 @@ __all__ = [
     "Mind2WebSpec",
     "MiniWoB",
     "PageSpec",
+    "Phone",
     "Pool",
     "WebArena",
     "WebArenaOracle",
@@ -60,6 +62,7 @@ _HOMES = {
     "Mind2WebSpec": "mind2web.environment",
     "MiniWoB": "miniwob.environment",
     "PageSpec": "browser.environment",
+    "Phone": "android.phone",
     "Pool": "pool",
     "WebArena": "webarena.environment",
     "WebArenaOracle": "webarena.oracle",

@@ -110,6 +110,9 @@ class ModelJudge(ABC):
 
     A judge is a frozen dataclass: the fields of `spec` are its settings, and `info.params` records them. Subclasses name
     themselves, their spec, their prompt files and the forms of reply they ask for, and judge in `_judge`.
+
+    Args:
+        model: The model that judges.
     """
 
     model: LanguageModel

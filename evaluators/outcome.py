@@ -202,7 +202,11 @@ class OutcomeJudge(VLMSpec, ModelJudge):
 
 @dataclass(frozen=True, eq=False)
 class VLMJudge(OutcomeJudge):
-    """End-to-end judge: a vision-language model sees screenshots, the actions and the answer (arXiv 2404.06474, 3.1)."""
+    """End-to-end judge: a vision-language model sees screenshots, the actions and the answer (arXiv 2404.06474, 3.1).
+
+    Args:
+        model: A model that takes images.
+    """
 
     name: ClassVar[str] = "vlm"
     spec: ClassVar[type] = VLMSpec
@@ -258,6 +262,9 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
 
     The captioner never sees the goal. Where the last state holds nothing that it reads, and another one can show the outcome
     too, that one is shown.
+
+    Args:
+        model: The model that judges.
     """
 
     captioner: Annotated[Captioner, Meta(description="what reads states")]

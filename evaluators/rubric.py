@@ -278,6 +278,10 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
     verdict is unscored, `no_evidence`. `findings.process` is the share of the weight that is met; success needs `threshold` of
     it, and besides that nothing made the task impossible (for the score: `judgement_of`). A reply that leaves out a criterion
     is no verdict: unscored, `parse`.
+
+    Args:
+        model: The model that judges.
+        goal_cache: Keeps what goals ask for across runs. None: this object alone asks about each goal once.
     """
 
     name: ClassVar[str] = "rubric"

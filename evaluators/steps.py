@@ -55,6 +55,9 @@ class StepJudge(StepsSpec, ModelJudge):
 
     A reply without a label counts as not_sure and is flagged, as the paper's users would have it; when no reply at all has
     one, the `prill` preset gives no verdict. Any other failed call leaves the whole trajectory unscored.
+
+    Args:
+        model: The model that judges.
     """
 
     captioner: Annotated[Captioner, Meta(description="what reads states")]

@@ -57,6 +57,10 @@ class WebJudge(WebJudgeSpec, FrameJudge[tuple[str, ...]]):
     all the same and the verdict's reason says so (more of them than `top_k`: unscored, since some would go unseen); a goal
     for which the model finds no key points is its own; there is a reading for text; the model may say that the evidence is
     insufficient.
+
+    Args:
+        model: The model that judges.
+        goal_cache: Keeps what goals ask for across runs. None: this object alone asks about each goal once.
     """
 
     name: ClassVar[str] = "webjudge"

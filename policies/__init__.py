@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from prill.policies.embedders import make_embedder
     from prill.policies.mindact.agent import MindAct, MindActSpec, SelfMAP, SelfMAPSpec
     from prill.policies.react import React, ReactSpec
-    from prill.policies.registry import POLICIES, make_policy
+    from prill.policies.registry import POLICIES, Fingerprinted, make_policy
     from prill.policies.replay import HumanReplay, ReplayPolicy
     from prill.policies.scripted.policy import ScriptedPolicy
     from prill.policies.small_text import SmallText, SmallTextSpec
@@ -27,6 +27,7 @@ __all__ = [
     "AutoUI",
     "CogAgent",
     "ExemplarMemory",
+    "Fingerprinted",
     "HumanReplay",
     "MindAct",
     "MindActSpec",
@@ -52,6 +53,7 @@ _HOMES = {
     "AutoUI": "autoui",
     "CogAgent": "cogagent",
     "ExemplarMemory": "synapse.memory:Memory",
+    "Fingerprinted": "registry",
     "HumanReplay": "replay",
     "MindAct": "mindact.agent",
     "MindActSpec": "mindact.agent",

@@ -79,7 +79,14 @@ class Fingerprinted(Protocol):
     """A policy that depends on more than its options: prompts, recordings."""
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the policy would act otherwise with the same options."""
+        """Identifies what the policy depends on besides its options.
+
+        Args:
+            platform: Where it will act; prompts may depend on it.
+
+        Returns:
+            A hash that differs whenever that does.
+        """
         ...
 
 

@@ -39,7 +39,13 @@ class Message:
 
 
 class Token(msgspec.Struct, frozen=True, gc=False):
-    """One token of a reply with its natural-log probability, and the likeliest tokens at the same place."""
+    """One token of a reply.
+
+    Args:
+        text: The token.
+        logprob: Its natural-log probability.
+        top: The likeliest tokens at the same position, with theirs.
+    """
 
     text: str
     logprob: float
@@ -145,8 +151,13 @@ class SamplingLimits(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one request may hold; None where nobody knows. `window`: tokens, of request and reply together; `thinking`: how
-    many of them the model turned out to need for thoughts."""
+    """How much one request may hold. None: not known.
+
+    Args:
+        window: Tokens of request and reply together.
+        images: Images of a request.
+        thinking: How many tokens of the reply the model turned out to need for thoughts.
+    """
 
     window: int | None = None
     images: int | None = None

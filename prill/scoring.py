@@ -132,8 +132,21 @@ async def score_stream(
     concurrency: int | None = None,
     transcripts: str | os.PathLike[str] | None = None,
 ) -> AsyncGenerator[Verdict]:
-    """Verdicts as they finish, at most `concurrency` trajectories at a time (see `score`); the input is read only as far as
-    needed."""
+    """Judges trajectories and gives the verdicts as they finish.
+
+    Args:
+        trajectories: The trajectories, read only as far as needed. A broken line becomes a verdict unscored with `input`.
+        judge: The judge.
+        concurrency: The most trajectories at a time. None: as many as the judge's model takes calls.
+        transcripts: A folder for what models were asked and answered. None: none are kept.
+
+    Yields:
+        The verdicts, in the order in which they finish.
+
+    Raises:
+        EndpointError: The judge's model cannot be used at all.
+        UsageError: The judge cannot be used as described.
+    """
     at_once = concurrency or _concurrency(judge)
     with transcript_log(transcripts) as log:
         async with aclosing(_stream(judge, enumerate(trajectories), at_once, log)) as verdicts:
@@ -157,17 +170,34 @@ async def score_files(
     stop: asyncio.Event | None = None,
     progress: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Judges trajectory files into a verdict file, skipping what it already holds.
+    """Judges trajectory files into a verdict file, and skips what it already holds.
 
-    The files may be folders of them; `-` is standard input and standard output, where nothing can be skipped.
-    Broken lines become verdicts unscored with `input`. `limit` looks at the first so many inputs only; of these, `shard` takes
-    its share (`prill.verdict_log.merge_verdicts` puts shards together). `transcripts` is a
-    folder for what models were asked and answered, by default none; what it cannot take costs no verdict. After `stop` is set
-    no new trajectory is begun. `progress` is called after every input. A few trajectories more than `concurrency` are
-    prepared ahead; the model's own limit decides how many calls run. With more than one of `processes`, so many others judge,
-    and the calls at once are divided among them; so they are among the workers of an `engine`, by name or made already
-    (`prill.workers.engines`). Raises UsageError when no trajectory could be read,
-    and for an output that is an input or holds something else.
+    Broken lines become verdicts unscored with `input`. A few trajectories more than `concurrency` are prepared ahead; the
+    model's own limit decides how many calls run.
+
+    Args:
+        paths: Trajectory files, or folders of them; `-` is standard input.
+        judge: The judge.
+        output: The verdict file. `-` is standard output, where nothing can be skipped.
+        concurrency: The most trajectories at a time. None: as many as the judge's model takes calls.
+        processes: How many processes judge. The calls at once are divided among them.
+        engine: Workers of a cluster that judge instead, by name or made already (`prill.workers.engines`). None: this machine
+            judges.
+        limit: Look at the first so many inputs only. None: all.
+        shard: Judge this share of them only; `prill.merge_verdicts` merges shards. None: all.
+        resume: Keep the verdicts of the output. False: rename it to `.bak`.
+        retry_unscored: Judge unscored trajectories of the output again.
+        transcripts: A folder for what models were asked and answered. A failure to write it costs no verdict. None: none are
+            kept.
+        stop: After it is set, no further trajectory is begun. None: all are.
+        progress: Called after every input.
+
+    Returns:
+        How many trajectories succeeded, failed, were unscored and were skipped.
+
+    Raises:
+        UsageError: No trajectory could be read, or the output is an input or holds something else.
+        EndpointError: The judge's model cannot be used at all.
     """
     elsewhere = None if engine is None else make_engine(engine)
     if elsewhere is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.refine.demonstration import PlainTeacher
+    from prill.refine.demonstration import PlainTeacher, Teacher
     from prill.refine.export import ExportSpec, export_rows
     from prill.refine.filter import FilterSpec, filter_steps
     from prill.refine.filtered_bc import Study, read_study, run_study, study_of
@@ -31,6 +31,7 @@ __all__ = [
     "ReflectorSpec",
     "RetrySpec",
     "Study",
+    "Teacher",
     "TrainSpec",
     "challenges_of",
     "check_training",
@@ -64,6 +65,7 @@ _HOMES = {
     "ReflectorSpec": "reflector",
     "RetrySpec": "retries",
     "Study": "filtered_bc",
+    "Teacher": "demonstration",
     "TrainSpec": "training.spec",
     "challenges_of": "reflector",
     "check_training": "training.train",

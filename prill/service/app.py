@@ -21,7 +21,16 @@ from prill.service.spec import ServiceSpec
 
 @dataclass(frozen=True)
 class Service:
-    """A reward behind HTTP: `app` is the ASGI application, the rest what its end and its tests look at."""
+    """A reward behind HTTP, as `make_service` builds it.
+
+    Args:
+        app: The ASGI application.
+        admission: Which requests are inside, and which wait.
+        desk: Asks the judge.
+        judging: Reads requests and keeps jobs.
+        board: The metrics.
+        reward: The reward.
+    """
 
     app: Guard
     admission: AdmissionQueue

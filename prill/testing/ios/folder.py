@@ -49,7 +49,7 @@ class FakeSimulators:
             What it holds now.
 
         Raises:
-            NoSimulator: There is no such simulator.
+            LookupError: There is no such simulator.
         """
         return self._devices.read(udid)
 
