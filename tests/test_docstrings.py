@@ -29,6 +29,11 @@ def sections(doc: str | None) -> dict[str, str]:
     return dict(SECTION.findall(inspect.cleandoc(doc or "") + "\n"))
 
 
+def own_doc(thing: Any) -> str:
+    """The docstring of a function, or the one that a class itself has."""
+    return inspect.cleandoc(vars(thing).get("__doc__") or "" if inspect.isclass(thing) else thing.__doc__ or "")
+
+
 def items(doc: str | None, section: str) -> list[str]:
     return ITEM.findall(sections(doc).get(section, ""))
 
@@ -89,6 +94,11 @@ def functions() -> Iterator[tuple[str, FunctionType]]:
             yield name, inspect.unwrap(thing)
 
 
+def everything() -> Iterator[tuple[str, Any]]:
+    yield from functions()
+    yield from ((name, thing) for name, thing in exported().items() if inspect.isclass(thing))
+
+
 def faults_of(function: Any, *, known_elsewhere: bool) -> list[str]:
     """What is wrong with the sections about arguments and result."""
     doc, asked = inspect.getdoc(function), parameters(function)
@@ -126,8 +136,8 @@ def test_classes_say_what_they_are_made_of() -> None:
             continue
         described = {option.name for option in prill.registry.options_of(thing).values() if option.description}
         asked = [parameter for parameter in parameters(thing) if parameter not in described]
-        if items(vars(thing).get("__doc__"), "Args") != asked:
-            wrong[name] = f"Args: {items(vars(thing).get('__doc__'), 'Args')}, parameters: {asked}"
+        if items(own_doc(thing), "Args") != asked:
+            wrong[name] = f"Args: {items(own_doc(thing), 'Args')}, parameters: {asked}"
     assert not wrong, "\n".join(f"{name}: {fault}" for name, fault in wrong.items())
 
 
@@ -138,13 +148,19 @@ def is_error(name: str, module: str) -> bool:
 
 
 def test_raises_name_errors_that_exist() -> None:
-    things = [*functions(), *((name, thing) for name, thing in exported().items() if inspect.isclass(thing))]
     wrong = [
         f"{name}: {error}"
-        for name, thing in things
-        for error in items(vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__, "Raises")
+        for name, thing in everything()
+        for error in items(own_doc(thing), "Raises")
         if not is_error(error, thing.__module__)
     ]
+    assert not wrong, wrong
+
+
+def test_errors_stand_in_their_section() -> None:
+    """A sentence about them would be missing in the table of the reference."""
+    prose = re.compile(r"\b[Rr]aises `?[A-Z]\w+`?(?! inside)")
+    wrong = [name for name, thing in everything() if prose.search(SECTION.sub("", own_doc(thing) + "\n"))]
     assert not wrong, wrong
 
 

@@ -69,10 +69,16 @@ FACES = (
     "prill.pages",
     "prill.policies",
     "prill.policies.structured_reflection",
+    "prill.protocols",
     "prill.refine",
     "prill.refine.rewards",
     "prill.service",
     "prill.testing",
+    "prill.testing.airline",
+    "prill.testing.android",
+    "prill.testing.conversations",
+    "prill.testing.ios",
+    "prill.testing.shop",
     "prill.transcripts",
 )
 MOST_LINES, MOST_NOT_RUN = 150, 8
@@ -349,5 +355,6 @@ def test_site_builds_without_warnings(tmp_path: Path) -> None:
     pages = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "reference").glob("*.html")}
     for name in import_module("prill").__all__:
         assert name == "captioner" or f'id="prill.{name}"' in pages["prill"], f"the reference lacks prill.{name}"
+    assert "seconds for a reset or a step" in pages["emulators"] and "Annotated[" not in "".join(pages.values())
     outside = r'<(?:script|img|link)[^>]+(?:src|href)="https?://'
     assert not [path.name for path in tmp_path.rglob("*.html") if re.search(outside, path.read_text(encoding="utf-8"))]
