@@ -48,7 +48,7 @@ class CachedCaptioner:
         return self.captioner.name
 
     async def __call__(self, observation: Observation) -> str:
-        """The kept caption, or a new one; a caption that is being made is waited for. Raises what the captioner raises."""
+        """Gives the kept caption, else that of the captioner, whose errors it raises."""
         if observation.screenshot is None:
             return await self.captioner(observation)
         path = self.path or cache_folder() / "captions.sqlite"

@@ -101,11 +101,13 @@ def read_decisions(path: str | os.PathLike[str]) -> dict[str, Caption]:
 
 
 class FileCaptioner:
-    """The captions of a file, found by the content of the screenshot: no model is asked.
+    """Gives the captions of a file that `prill caption` wrote, found by the content of the image: no model is asked.
 
-    The file is read once, when the captioner is made; its captions are kept in a temporary database, so that memory does not
-    grow with them. Raises UsageError for a file without captions, or with those of several captioners, InputError for one
-    that is broken.
+    The file is read once, when the captioner is made, into a temporary database, so that memory does not grow with it.
+
+    Raises:
+        UsageError: The file holds no captions, or those of several captioners.
+        InputError: The file is broken.
     """
 
     def __init__(self, path: Annotated[str, Meta(description="the caption file")]) -> None:
@@ -127,7 +129,12 @@ class FileCaptioner:
         return FileCaptioner, (os.path.abspath(self.path),)
 
     async def __call__(self, observation: Observation) -> str:
-        """The caption of the screenshot; raises NoEvidence where the file has none, InputError when the picture is broken."""
+        """The caption of the screenshot.
+
+        Raises:
+            NoEvidence: The file has no caption of it, or there is no screenshot.
+            InputError: The image is broken.
+        """
         if observation.screenshot is None:
             raise NoEvidence("the state has no screenshot, and a caption file goes by screenshots")
         id = await asyncio.to_thread(image_id, observation.screenshot)

@@ -76,7 +76,12 @@ class OCRCaptioner:
         return f"{self.engine}-{engine_version(self.engine)}+{VERSION}" + " paragraphs" * self.paragraphs
 
     async def __call__(self, observation: Observation) -> str:
-        """The text of the screenshot; raises NoEvidence without one, InputError when the file cannot be used."""
+        """The text of the screenshot.
+
+        Raises:
+            NoEvidence: There is no screenshot.
+            InputError: The image cannot be used.
+        """
         if observation.screenshot is None:
             raise NoEvidence("the state has no screenshot to read")
         if self.paragraphs:

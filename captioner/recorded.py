@@ -12,7 +12,11 @@ class GivenCaption:
     name = "given"
 
     async def __call__(self, observation: Observation) -> str:
-        """The recorded caption; raises NoEvidence when there is none."""
+        """The recorded caption.
+
+        Raises:
+            NoEvidence: No caption was recorded.
+        """
         if (caption := self.recorded(observation)) is None:
             raise NoEvidence("the state has no caption; read its text or its screenshot instead (captioner text, ocr)")
         return caption
@@ -31,7 +35,11 @@ class TextState:
     name = "text"
 
     async def __call__(self, observation: Observation) -> str:
-        """Address and text; raises NoEvidence when no text was recorded."""
+        """Address and text.
+
+        Raises:
+            NoEvidence: No text was recorded.
+        """
         if (text := self.recorded(observation)) is None:
             raise NoEvidence("the state has no text; read its screenshot instead (captioner ocr)")
         return text

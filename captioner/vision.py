@@ -109,7 +109,13 @@ class VLMCaptioner:
         return prompt_set("prill.captioner", (name,), (name,), self.prompt)[name]
 
     async def __call__(self, observation: Observation) -> str:
-        """The description; raises NoEvidence without a screenshot, InputError when it cannot be used, and as the model does."""
+        """The description.
+
+        Raises:
+            NoEvidence: There is no screenshot.
+            InputError: The image cannot be used.
+            Unscored: The model gives no usable answer.
+        """
         path = observation.screenshot
         if path is None:
             raise NoEvidence("the state has no screenshot to describe")

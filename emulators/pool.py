@@ -43,8 +43,11 @@ class Pool(Generic[E]):
 
     @contextlib.asynccontextmanager
     async def lend(self, *, but: E | None = None) -> AsyncIterator[E]:
-        """Waits for one that is free, other than `but` while there are others. Raises EnvironmentFailure when all have been
-        set aside."""
+        """Waits for one that is free, other than `but` while there are others.
+
+        Raises:
+            EnvironmentFailure: All have been set aside.
+        """
         async with self._change:
             await self._change.wait_for(lambda: not self.size or self._next(but) is not None)
             environment = self._next(but)
@@ -71,7 +74,11 @@ class Pool(Generic[E]):
             await self._close(environment)
 
     async def close(self) -> None:
-        """Closes them all; safe to call twice. Raises the first EnvironmentFailure once all have been asked."""
+        """Closes them all; safe to call twice.
+
+        Raises:
+            EnvironmentFailure: One could not be closed; the first such error, once all have been asked.
+        """
         ended = await asyncio.gather(*map(self._close, self._all), return_exceptions=True)
         for failure in ended:
             if failure is not None:

@@ -63,7 +63,12 @@ class AutoUI:
         self._done = []
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidence without a screenshot, and whatever `Unscored` error the model raises."""
+        """The next step.
+
+        Raises:
+            NoEvidence: There is no screenshot.
+            Unscored: The model gives no usable answer.
+        """
         if observation.screenshot is None:
             raise NoEvidence("autoui looks at screenshots, and this state has none")
         template = load_prompt("prill.policies", "auto_ui")

@@ -97,7 +97,12 @@ class CogAgent:
         self._draw = random.Random(f"{self.seed} {task.id} {task.goal}")
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidence without a screenshot, and whatever `Unscored` error the model raises."""
+        """The next step.
+
+        Raises:
+            NoEvidence: There is no screenshot.
+            Unscored: The model gives no usable answer.
+        """
         question = self._question(self._task, observation, self._done)
         reply = await self.model.complete((question,), max_tokens=self.max_tokens, prompt=self.fingerprint(self._task.platform))
         thought, _ = split_reply(reply.text)
@@ -111,7 +116,9 @@ class CogAgent:
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
         """What `act` sends at that step, and the reply that it reads as the recorded action, with the recorded thought.
 
-        Raises NoEvidence without a screenshot, Unparsable for an action that has no words here.
+        Raises:
+            NoEvidence: There is no screenshot.
+            Unparsable: The action cannot be expressed here.
         """
         step, platform = trajectory.steps[index], trajectory.task.platform
         done: list[tuple[str, str]] = []

@@ -96,7 +96,12 @@ class React:
         self._done = self._advice = ""
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidence without a text, and whatever `Unscored` error the model raises."""
+        """The next step.
+
+        Raises:
+            NoEvidence: The state has no text.
+            Unscored: The model gives no usable answer.
+        """
         if observation.text is None:
             raise NoEvidence("react reads the text of the page, and this state has none")
         page = numbered(observation.text)
@@ -122,8 +127,9 @@ class React:
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
         """What `act` sends at that step, and the reply that it reads as the recorded action, with the recorded thought.
 
-        Raises NoEvidence without a text, Unparsable for an action that has no words here, or is on an element that the agent is
-        not shown.
+        Raises:
+            NoEvidence: The state has no text.
+            Unparsable: The action cannot be expressed here, or is on an element that the agent is not shown.
         """
         step, task = trajectory.steps[index], trajectory.task
         if step.observation.text is None:

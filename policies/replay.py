@@ -53,7 +53,11 @@ class HumanReplay:
         return sha256(msgspec.json.encode(played)).hexdigest()
 
     def reset(self, task: Task) -> None:
-        """Begins the first trajectory with the task's id, else with its goal. Raises UsageError when there is none."""
+        """Begins the first trajectory with the task's id, else with its goal.
+
+        Raises:
+            UsageError: There is no such trajectory.
+        """
         recorded = self._by_task.get(task.id) or self._by_task.get(task.goal)
         if recorded is None:
             raise UsageError(f"no recorded trajectory for the task {task.id!r} ({task.goal!r})")

@@ -92,7 +92,12 @@ class SmallText:
         self._random = Random(hashlib.sha256(words.encode()).digest())
 
     async def act(self, observation: Observation) -> Step:
-        """The next step; `stop` where the page allows nothing. Raises NoEvidence without a text, ContextTooLong."""
+        """The next step; `stop` where the page allows nothing.
+
+        Raises:
+            NoEvidence: The state has no text.
+            ContextTooLong: The request does not fit the model's window.
+        """
         page, choices = read_page(self._task.goal, observation.text)
         if not choices:
             return Step(observation, Action("stop", "stop", value="nothing to do"))
@@ -109,7 +114,9 @@ class SmallText:
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
         """What this policy is asked at that step, and the answer that is its action.
 
-        Raises Unparsable for an action that is none of those it would choose among, NoEvidence for a state without a text.
+        Raises:
+            NoEvidence: The state has no text.
+            Unparsable: The action is not among those that it would choose from.
         """
         step = trajectory.steps[index]
         page, choices = read_page(trajectory.task.goal, step.observation.text)

@@ -584,7 +584,14 @@ class Engine(Protocol):
     """Workers elsewhere: other processes of this machine, or of a cluster. All of them see the same files."""
 
     def start(self) -> int:
-        """Gets ready; how many workers there will be. Raises UsageError."""
+        """Gets the workers ready.
+
+        Returns:
+            How many workers there will be.
+
+        Raises:
+            UsageError: The engine cannot be used.
+        """
         ...
 
     def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:

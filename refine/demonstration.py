@@ -61,7 +61,12 @@ class PlainTeacher:
         return load_prompt("prill.refine", "step").hash
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """Raises NoEvidence for a state of which nothing is shown, Unparsable for an action without words."""
+        """The question about a recorded step, and its answer.
+
+        Raises:
+            NoEvidence: Nothing of the state would be shown.
+            Unparsable: The action cannot be expressed here.
+        """
         state = trajectory.steps[index].observation
         text = state.text or state.caption if self.text else None
         screenshot = state.screenshot if self.images else None

@@ -320,7 +320,11 @@ class AdbPhone:
                 raise EnvironmentFailure(f"{start.package} does not open: {opened.last_line}")
 
     async def shell(self, command: str) -> str:
-        """Raises EnvironmentFailure when the command fails."""
+        """Runs a command in the phone's shell.
+
+        Raises:
+            EnvironmentFailure: The command fails.
+        """
         printed = await self._shell(command)
         if printed.status != 0:
             raise EnvironmentFailure(f"`{command}` failed on the phone: {printed.last_line}")

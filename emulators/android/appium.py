@@ -256,9 +256,10 @@ class AppiumPhone:
         await self._do("swipe", lambda driver: driver.swipe(*start, *end, round(seconds * 1000)))
 
     async def type(self, text: str) -> None:
-        """Into the focused field directly; where that is refused (some web views), through Appium's own keyboard.
+        """Types into the focused field directly; where that is refused (some web views), through Appium's own keyboard.
 
-        Raises EnvironmentFailure where no field has the focus.
+        Raises:
+            EnvironmentFailure: No field has the focus.
         """
         await self._do("typing", lambda driver: _type(driver, text))
 
@@ -271,7 +272,11 @@ class AppiumPhone:
         await self._do("start", lambda driver: _launch(driver, start))
 
     async def shell(self, command: str) -> str:
-        """`mobile: shell`. Raises UsageError when the server does not allow it."""
+        """Runs `mobile: shell`.
+
+        Raises:
+            UsageError: The server does not allow it.
+        """
         return str(await self._do("shell", lambda driver: _shell(driver, command)))
 
     async def _do(self, what: str, do: Callable[[WebDriver], T]) -> T:

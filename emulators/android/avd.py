@@ -161,7 +161,12 @@ class Avd:
         return f"emulator-{self._port}"
 
     async def fresh(self) -> str:
-        """The serial number of a device in its first state; the one before is gone. Raises EnvironmentFailure, UsageError."""
+        """The serial number of a device in its first state; the one before is gone.
+
+        Raises:
+            EnvironmentFailure: The emulator does not start or boot.
+            UsageError: There is no such AVD or no emulator.
+        """
         if self._snapshot is not None and self._process is not None and self._process.poll() is None:
             # A device that cannot go back is replaced.
             with contextlib.suppress(EnvironmentFailure):
@@ -220,7 +225,11 @@ class Avd:
         await self._console("avd", "snapshot", "load", snapshot)
 
     def check(self) -> None:
-        """Raises EnvironmentFailure when the emulator has ended, with what it said last."""
+        """Checks that the emulator runs.
+
+        Raises:
+            EnvironmentFailure: It has ended; the message has its last output.
+        """
         if self._process is not None and (status := self._process.poll()) is not None:
             raise EnvironmentFailure(f"the emulator of {self.name} ended (exit status {status}): {self._last_words()}")
 

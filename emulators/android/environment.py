@@ -102,7 +102,12 @@ class Android:
         self._elements: tuple[Element, ...] = ()
 
     async def reset(self, task: Task) -> Observation:
-        """The phone at the start of the task. Raises UsageError when its `start_url` is of no known form."""
+        """The phone at the start of the task.
+
+        Raises:
+            UsageError: The form of the task's `start_url` is not known.
+            EnvironmentFailure: The phone cannot be brought there.
+        """
         start = None if task.start_url is None else start_of(task.start_url)
         async with self._episode() as healthy:
             await self._begin(healthy)

@@ -73,8 +73,11 @@ class Start:
 class Phone(Protocol):
     """A phone over one session. Pixels are those of the screenshot, as the phone is turned now.
 
-    Every call ends within a bound of the backend's own. Each raises PhoneLost when the session broke, and
-    EnvironmentFailure where a new session would not help.
+    Every call ends within a bound of the backend's own.
+
+    Raises:
+        PhoneLost: The session broke; a new one may work.
+        EnvironmentFailure: A new session would not help.
     """
 
     async def open(self, device: str | None) -> str | None:
@@ -155,9 +158,6 @@ class Phone(Protocol):
 
         Returns:
             What it prints.
-
-        Raises:
-            EnvironmentFailure: The command fails.
         """
         ...
 

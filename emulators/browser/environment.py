@@ -132,7 +132,8 @@ class BrowserEnvironment:
     async def reset(self, task: Task) -> Observation:
         """A new profile with the task's start pages, the first of them in front.
 
-        Raises EnvironmentFailure also when a start page cannot be reached or its server reports an error of its own.
+        Raises:
+            EnvironmentFailure: A start page cannot be reached, its server reports an error of its own, or the browser broke.
         """
         await self.finish()
         profile = Profile() if self._hooks.prepare is None else await self._hooks.prepare(task)

@@ -104,7 +104,12 @@ class Ios:
         self._elements: list[Element] = []
 
     async def reset(self, task: Task) -> Observation:
-        """A simulator at the start of the task. Raises UsageError when there is none, or when `start_url` is no URL."""
+        """A simulator at the start of the task.
+
+        Raises:
+            UsageError: There is no such simulator, or `start_url` is not a URL.
+            EnvironmentFailure: The simulator cannot be brought there.
+        """
         start = task.start_url
         if start is not None and not urlsplit(start).scheme:
             raise UsageError(f"start_url {start!r}: expected app:<bundle id>, such as app:com.apple.Preferences, or a URL")

@@ -174,7 +174,9 @@ class WebArena:
     async def reset(self, task: Task) -> Observation:
         """The task's first page, signed in.
 
-        Raises UsageError as `check` does, EnvironmentFailure when a site is down, refuses the account or cannot be reset.
+        Raises:
+            UsageError: As in `check`.
+            EnvironmentFailure: A site is down, refuses the account or cannot be reset.
         """
         self.check(task.id)
         with contextlib.ExitStack() as stack:

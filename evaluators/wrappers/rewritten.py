@@ -55,7 +55,11 @@ class Rewritten:
         return list(dict.fromkeys((*self.evaluator.screenshots(trajectory), *self.reads(trajectory))))
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """What the evaluator expects for the trajectory as it was recorded. Raises UsageError where it cannot say."""
+        """What the judge expects for the trajectory as it was recorded.
+
+        Raises:
+            UsageError: The judge cannot say.
+        """
         if not isinstance(self.evaluator, Estimator):
             raise UsageError(f"evaluator {self.evaluator.info.name} cannot say beforehand what it needs")
         return self.evaluator.estimate(trajectory)

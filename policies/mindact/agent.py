@@ -170,8 +170,13 @@ class MindAct:
         self._memory = memory_of(task)
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidence for what is no state of a recorded page, InputError for a broken one, and what the
-        model raises: where it gave no answer, it has not chosen none of them."""
+        """The next step.
+
+        Raises:
+            NoEvidence: The state is not a recorded page.
+            InputError: The page is broken.
+            Unscored: The model gives no usable answer, which differs from choosing none of the candidates.
+        """
         state = state_of(observation.text)
         page, place = self._page(state.page), self._step
         self._step += 1

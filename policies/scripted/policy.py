@@ -44,7 +44,11 @@ class ScriptedPolicy:
         self._sentences: list[str] = []
 
     def reset(self, task: Task) -> None:
-        """Begins the task. Raises UsageError when there is no script for `task.site`."""
+        """Begins the task.
+
+        Raises:
+            UsageError: There is no script for `task.site`.
+        """
         if task.site not in SCRIPTS:
             raise UsageError(f"no script for the task {task.site!r}; there are scripts for {', '.join(SCRIPTS)}")
         self._goal, self._site, self._play, self._sentences = task.goal, task.site, None, []

@@ -148,7 +148,11 @@ class StepAgent:
         return content_hash(prompt_text(), *(load_library(name).hash for name in names), repr(spec), *self.lessons)
 
     def reset(self, task: Task) -> None:
-        """Begin a new episode with an empty stack; the lessons stay. Raises UsageError for a root that the library lacks."""
+        """Begins a new episode with an empty stack; the lessons stay.
+
+        Raises:
+            UsageError: The library has no such root.
+        """
         spec, self._task = self.spec, task
         library = library_for(spec.library, task)
         self._asking = Asking(library if spec.examples is None else library.with_examples(spec.examples), spec.reasoning)
@@ -157,7 +161,12 @@ class StepAgent:
         self._asked = self.model.sampled(spec.temperature, 1000 * spec.seed + spec.attempt) if draws else self.model  # type: ignore[attr-defined]
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidence without a text, and whatever `Unscored` error the model raises."""
+        """The next step.
+
+        Raises:
+            NoEvidence: The state has no text.
+            Unscored: The model gives no usable answer.
+        """
         if observation.text is None:
             raise NoEvidence("step reads the text of the page, and this state has none")
         if self._asking is None:

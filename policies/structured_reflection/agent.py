@@ -147,7 +147,12 @@ class StructuredReflection:
         self._invalid = False
 
     async def act(self, observation: Observation) -> Step:
-        """The next action, or `stop` with the state in which the attempt ended. Raises NoEvidence, and the model's errors."""
+        """The next action, or `stop` with the state in which the attempt ended.
+
+        Raises:
+            NoEvidence: The state has no text.
+            Unscored: The model gives no usable answer.
+        """
         screen = read_screen(observation.text)
         state = self._came_of(screen.text()) or await self._turn(screen)
         if state is not None:
@@ -169,7 +174,10 @@ class StructuredReflection:
     async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
         """The lesson: which step to take otherwise, as a line of JSON.
 
-        Raises NoEvidence where nothing was done, Unparsable where the model names no action of the attempt, and its errors.
+        Raises:
+            NoEvidence: Nothing was done in the attempt.
+            Unparsable: The model names no action of the attempt.
+            Unscored: The model gives no usable answer.
         """
         if verdict.success:
             raise UsageError("an attempt that succeeded has no step to mend")

@@ -144,8 +144,13 @@ class Synapse:
         return tuple(self._trajectory)
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidence without a page in HTML or without exemplars, ContextTooLong, and what the model
-        raises."""
+        """The next step.
+
+        Raises:
+            NoEvidence: The state has no page in HTML, or there are no exemplars.
+            ContextTooLong: The request does not fit the model's window.
+            Unscored: The model gives no usable answer.
+        """
         if not observation.text or not is_html(observation.text):
             raise NoEvidence("synapse reads the page as HTML, and this state has none: MiniWoB++ gives it with text = 'html'")
         page = read_html(observation.text)

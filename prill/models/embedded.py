@@ -98,7 +98,12 @@ class EmbeddedModel:
     async def complete(
         self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
     ) -> Reply:
-        """One answer; see `prill.protocols.LanguageModel`. Raises EndpointError when given images."""
+        """One answer.
+
+        Raises:
+            EndpointError: A message holds an image.
+            Unscored: There is no usable answer to this call.
+        """
         if any(isinstance(part, Image) for message in messages for part in message.parts):
             raise EndpointError("the embedded model takes no images; use a judge that reads text, or a model with vision")
         if isinstance(form, ReplyFormat):

@@ -176,7 +176,11 @@ class WordFormat:
         return f"Think without writing it down: your whole reply is one word, {', '.join(others)} or {last}."
 
     def parse(self, text: str) -> dict[str, str]:
-        """The word at the beginning, where none of the others follows it. Raises Unparsable."""
+        """The word at the beginning, where none of the others follows it.
+
+        Raises:
+            Unparsable: There is no such word.
+        """
         words = re.sub(rf"^[\W_]*{re.escape(self.verdict)}[\W_]*[:：]", "", text, flags=re.IGNORECASE)
         found = {choice: re.search(rf"(?<!\w){choice.replace('-', '[-_ ]')}(?!\w)", words.lower()) for choice in self.choices}
         named = [(choice, match.start()) for choice, match in found.items() if match]

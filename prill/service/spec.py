@@ -89,7 +89,11 @@ class ServiceSpec:
         return is_loopback(self.host)
 
     def tokens(self) -> tuple[str, ...]:
-        """The tokens that clients may show; none where none is asked for. Raises UsageError where one is missing."""
+        """The tokens that clients may show; none where none is asked for.
+
+        Raises:
+            UsageError: A token is missing, cannot be read or is too weak.
+        """
         if self.token_env:
             place, text = f"environment variable {self.token_env}", os.environ.get(self.token_env, "")
         elif self.token_file:

@@ -20,7 +20,7 @@ Line = str | Reply | Exception
 class ScriptedModel:
     """A language model that plays a list of replies, or answers with a function of the messages.
 
-    `seen` holds the messages of every call, in order. A call beyond the list raises UsageError.
+    `seen` holds the messages of every call, in order.
 
     Args:
         script: Replies, or a function that makes one of the messages. A reply is a text, a `Reply`, or an exception to raise.
@@ -41,7 +41,11 @@ class ScriptedModel:
     async def complete(
         self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
     ) -> Reply:
-        """The next line; its fields are read from the text by `form`, when that is given and the line has none."""
+        """The next reply; its fields are parsed by `form`, when that is given and the reply has none.
+
+        Raises:
+            UsageError: There are no more replies.
+        """
         self.seen.append(tuple(messages))
         line = self._play(messages) if self._play else self._next()
         if isinstance(line, Exception):
@@ -72,7 +76,11 @@ class ReplayEnvironment:
         self.closed = False
 
     async def reset(self, task: Task) -> Observation:
-        """The first state; raises EnvironmentFailure when the record has none."""
+        """The first state.
+
+        Raises:
+            EnvironmentFailure: The trajectory has no states.
+        """
         self.actions = []
         if not self.trajectory.observations:
             raise EnvironmentFailure(f"trajectory {self.trajectory.id} holds no state to replay")

@@ -123,7 +123,11 @@ class TrainSpec:
             raise OptionError(f"method: a {self.trains} is trained in full, not as {self.method}; say full", "method")
 
     def engine_words(self) -> list[str]:
-        """The further options of the engine, as words. Raises OptionError."""
+        """The further options of the engine, as words.
+
+        Raises:
+            OptionError: They cannot be split into words.
+        """
         try:
             return shlex.split(self.engine_options)
         except ValueError as error:

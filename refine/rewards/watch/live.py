@@ -95,8 +95,11 @@ class Watch:
         return self._spent
 
     def open(self) -> None:
-        """Takes up what the file of observations holds; otherwise the first verdict does. Raises UsageError: it holds something
-        else, or another process writes it."""
+        """Reads the file of observations and claims it; otherwise the first verdict does.
+
+        Raises:
+            UsageError: It holds something else, or another process writes it.
+        """
         with self._lock:
             if self._opened or self.spec.observations is None:
                 return
