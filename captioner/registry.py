@@ -54,13 +54,13 @@ CaptionerLike = CaptionerConfig | str | Mapping[str, Any] | Captioner
 
 
 def make_captioner(captioner: CaptionerLike, *, place: str = "captioner", lax: bool = False, **options: Any) -> Captioner:
-    """The captioner of a name, with its options; a table `{name = "…", …}` holds both, and a captioner comes back as it is.
+    """Makes a captioner by name, with its options.
 
     Options of the model may stand next to those of a captioner that asks one.
 
     Args:
-        captioner: A name, `module:Object` or `file.py:Object` of your own, a caption file (`FILE.jsonl`), a table `{name = "…",
-            …}` with the name and the options, or a captioner, which is returned unchanged.
+        captioner: A name, `module:Object` or `file.py:Object` of your own, a caption file (`FILE.jsonl`), a table with `name`
+            and options, a configuration, or a captioner, which is returned unchanged.
         place: Where the description stands, for messages.
         lax: Read numbers and truth values from text, for the command line.
         **options: The captioner's options. Those of a table win over these.

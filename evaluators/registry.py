@@ -148,11 +148,24 @@ def make_judge(
 ) -> Evaluator:
     """Makes a judge from a name, a description or a file.
 
-    `defaults` are options for every judge in the description that has them and does not say otherwise: a model and a captioner
-    for all parts of a cascade, say. `choose_captioner` names one for a judge that needs a captioner, or whose model takes no
-    images, and says nothing of it. `shared_model` is the model of judges that name none; its options hold for named ones, too,
-    where they do not say otherwise. `lax` reads numbers from text, for the command line. A judge that is made already comes
-    back with what `options` put around it. Raises OptionError for an option that a judge does not have, UsageError otherwise.
+    Args:
+        judge: A name, `module:Object` or `file.py:Object` of your own, a table, a configuration, a .toml or .json file that
+            holds a table, or a judge, which comes back with the wrappers that `options` describe.
+        defaults: Options for every judge in the description that has them and does not set them: one model and one captioner
+            for all parts of a cascade, for example.
+        lax: Read numbers and truth values from text, for the command line.
+        choose_captioner: Names a captioner for a judge that needs one, or whose model takes no images, and does not set it.
+            None: the judge's own default.
+        shared_model: The model of judges that name none. Its options also hold for named models that do not set them. None:
+            there is none.
+        **options: Options of the judge, of its model and of its wrappers. They win over those of the description.
+
+    Returns:
+        The judge: `verdict = await judge(trajectory)`.
+
+    Raises:
+        OptionError: An option is unknown, missing or of the wrong type.
+        UsageError: No judge has that name, the file cannot be read, or the description contains itself.
     """
     context = _Context(defaults or {}, lax, choose_captioner, shared_model)
     place = ""

@@ -91,13 +91,14 @@ class Fingerprinted(Protocol):
 
 
 def make_policy(name: PolicyLike, *, model: ModelLike | None = None, lax: bool = False, **options: Any) -> Policy:
-    """The policy of that name with these options: `make_policy("react", model="gpt-4o", reasoning=False)`.
+    """Makes a policy by name, with its options: `make_policy("react", model="gpt-4o", reasoning=False)`.
 
     Args:
-        name: A name, or `module:Object` or `file.py:Object` of your own.
-        model: For policies that ask one: a model's name, a table, or a model. None: the policy asks none.
+        name: A name, `module:Object` or `file.py:Object` of your own, a table with `name` and options, a configuration, or a
+            policy, which is returned unchanged.
+        model: For policies that ask one: a model's name, a table, a configuration, or a model. None: the policy asks none.
         lax: Read numbers and truth values from text, for the command line.
-        **options: The policy's options and, next to a model's name, those of the model.
+        **options: The policy's options and, next to a model's name, those of the model. Those of a table win over these.
 
     Returns:
         The policy.

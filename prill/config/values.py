@@ -60,14 +60,17 @@ class PartConfig:
 
     @classmethod
     def read(cls, value: Any, path: str = "") -> Any:
-        """The configuration that a name or a table stands for; a configuration or a made object comes back as it is.
+        """Makes the configuration that a name or a table stands for.
 
         Args:
             value: A name, a table with `name`, a configuration, or a made object.
             path: Where the value stands, for messages.
 
+        Returns:
+            The configuration. A made object is returned unchanged.
+
         Raises:
-            OptionError: The table has no name.
+            OptionError: The table has no name, or the value is anything else.
         """
         if isinstance(value, cls):
             return value
@@ -96,17 +99,41 @@ class PartConfig:
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """The options of what a table describes (its `name`, and what else decides which options there are)."""
+        """Lists the options of what a table describes.
+
+        Args:
+            table: Its `name`, and what else decides which options there are.
+
+        Returns:
+            The options by name.
+
+        Raises:
+            UsageError: There is nothing of that name.
+        """
         raise NotImplementedError
 
     @classmethod
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """The options of the model that a table names, where they may stand among those of the part."""
+        """Lists the options of the model that a table names, where they may stand next to the part's own.
+
+        Args:
+            table: Its `name`, and the `model`.
+
+        Returns:
+            The options by name; empty where no model is asked.
+        """
         return {}
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
-        """The names whose things have an option, for messages."""
+        """Lists the names whose objects have an option, for messages.
+
+        Args:
+            option: The option.
+
+        Returns:
+            The names.
+        """
         return []
 
 
@@ -144,18 +171,25 @@ class Config:
         self.check()
 
     def check(self) -> None:
-        """Raises UsageError for options that do not go together."""
+        """Checks options that depend on each other. Subclasses override it.
+
+        Raises:
+            UsageError: Some options do not go together.
+        """
 
     @classmethod
     def read(cls, value: Any, path: str = "") -> Self:
-        """The configuration that a table stands for, strictly; one that is made already comes back as it is.
+        """Makes the configuration that a table stands for.
 
         Args:
             value: A table with the fields as keys, or a configuration.
             path: Where the table stands, for messages.
 
+        Returns:
+            The configuration.
+
         Raises:
-            OptionError: A key is unknown, missing, or has a value that does not fit.
+            OptionError: A key is unknown or missing, or its value does not fit.
         """
         if isinstance(value, cls):
             return value
@@ -178,11 +212,14 @@ class Config:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **over: Any) -> Self:
-        """The configuration of a TOML or JSON file; keywords take the place of its keys.
+        """Reads the configuration of a TOML or JSON file.
 
         Args:
             path: The file.
-            **over: Fields that differ from the file.
+            **over: Fields that win over those of the file.
+
+        Returns:
+            The configuration.
 
         Raises:
             UsageError: The file cannot be read, or holds something else; the message names file and key.
@@ -194,7 +231,17 @@ class Config:
             raise OptionError(f"{path}: {error}", error.option) from None
 
     def but(self, **changes: Any) -> Self:
-        """The configuration with some fields changed."""
+        """Changes some fields. This configuration stays as it is.
+
+        Args:
+            **changes: The fields.
+
+        Returns:
+            The new configuration.
+
+        Raises:
+            OptionError: A value does not fit.
+        """
         return replace(self, **changes)
 
     def table(self) -> dict[str, Any]:
@@ -205,12 +252,30 @@ class Config:
 
 
 def load_table(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The table of a TOML or JSON file, keys with underscores at the top. Raises UsageError."""
+    """Reads the table of a TOML or JSON file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The table. Hyphens in its own keys, not in those of inner tables, are underscores.
+
+    Raises:
+        UsageError: The file cannot be read.
+    """
     return {str(key).replace("-", "_"): value for key, value in read_table(path).items()}
 
 
 def merged(table: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """One table over another: a key of `over` wins, tables are merged, and a part of another name takes nothing over."""
+    """Merges two tables. A part of another name takes nothing from the first table.
+
+    Args:
+        table: The first table.
+        over: The second table, whose keys win.
+
+    Returns:
+        A new table; tables in both are merged.
+    """
     result = dict(table)
     for key, value in over.items():
         below = result.get(key)

@@ -55,11 +55,11 @@ ModelLike = ModelConfig | str | Mapping[str, Any] | LanguageModel
 
 
 def make_model(model: ModelLike, *, place: str = "model", lax: bool = False, **options: Any) -> LanguageModel:
-    """The model of a name, with its options; a table `{name = "…", …}` holds both, and a model comes back as it is.
+    """Makes a language model by name, with its options.
 
     Args:
         model: A name at an endpoint, `embedded`, `local:DIR`, `vllm:MODEL`, `package.module:Object` or `file.py:Object` of your
-            own, a table `{name = "…", …}` with the name and the options, or a model, which is returned unchanged.
+            own, a table with `name` and options, a configuration, or a model, which is returned unchanged.
         place: Where the description stands, for messages.
         lax: Read numbers and truth values from text, for the command line.
         **options: The model's options. Those of a table win over these.
