@@ -58,14 +58,19 @@ def gives(function: Any) -> bool:
 
 
 @cache
-def exported() -> dict[str, Any]:
-    """Every function and class that the reference shows, each once: what packages export, and the protocols."""
+def faces() -> list[str]:
+    """The packages with names for users."""
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
     files = {name: ROOT / name.replace(".", "/") / "__init__.py" for name in packages}  # one package has none
-    faces = [name for name, file in files.items() if file.exists() and "__all__" in file.read_text(encoding="utf-8")]
+    return [name for name, file in files.items() if file.exists() and "__all__" in file.read_text(encoding="utf-8")]
+
+
+@cache
+def exported() -> dict[str, Any]:
+    """Every function and class that the reference shows, each once: what packages export, and the protocols."""
     ours = [name for name, thing in vars(prill.protocols).items() if getattr(thing, "__module__", "") == "prill.protocols"]
     found: dict[int, tuple[str, Any]] = {}
-    for face, names in {**{face: import_module(face).__all__ for face in faces}, "prill.protocols": ours}.items():
+    for face, names in {**{face: import_module(face).__all__ for face in faces()}, "prill.protocols": ours}.items():
         for name in names:
             thing = getattr(import_module(face), name)
             if (inspect.isclass(thing) or isinstance(thing, FunctionType)) and thing.__module__.startswith("prill"):
@@ -131,6 +136,11 @@ def is_known_elsewhere(name: str, function: FunctionType) -> bool:
     of_bases = (getattr(vars(base)[method], "__func__", vars(base)[method]) for base in bases if method in vars(base))
     asked = parameters(function)
     return (method, tuple(asked)) in of_protocols() or any(items(other.__doc__, "Args") == asked for other in of_bases)
+
+
+def test_the_reference_has_every_package() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference").glob("*.md"))
+    assert not [face for face in faces() if not re.search(rf"^::: {re.escape(face)}$", pages, re.MULTILINE)]
 
 
 def test_functions_say_what_they_take_and_give() -> None:

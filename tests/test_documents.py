@@ -60,6 +60,7 @@ FACES = (
     "prill.batches",
     "prill.bench",
     "prill.captioner",
+    "prill.config",
     "prill.datasets.formats",
     "prill.emulators",
     "prill.evaluators",

@@ -100,7 +100,7 @@ def calibrate(
         pairing: Verdicts and labels, joined by `pair`.
         method: `"platt"`, `"isotonic"`, or `"auto"`: platt, unless isotonic has a clearly lower Brier score on trajectories
             that it was not fitted to.
-        goal: What the threshold is chosen for: a precision, or costs. None: the default goal.
+        goal: What the threshold is chosen for: a precision, or costs. None: neither, and it is 0.5.
         tasks: The task of each trajectory id. A task is never split between the folds. None: each trajectory is its own.
         seed: Draws the folds.
         digests: What identifies the judged trajectories, by id, for the file. None: it records their ids alone.

@@ -96,7 +96,7 @@ class Page:
         Args:
             candidates: Their node ids. Ids that the page does not have are ignored.
             brackets: How elements are bracketed.
-            ids: Whether candidates are numbered (`short`) or keep their node ids.
+            ids: `short` numbers the candidates from 0, `original` keeps their node ids, `none` shows none.
 
         Returns:
             The text, and the candidates in the order of the document.

@@ -54,14 +54,14 @@ class Phone:
         avd: The name of its AVD.
         api_level: The Android API level.
         adb_keyboard: The ADB keyboard is installed.
-        boot_polls: How often it still answers that it has not booted.
+        boot_polls: How often it was asked whether a slow boot is over.
         files: Its files by path.
         running: The running apps.
         imes: The enabled input methods.
         ime: The present input method.
         shells: The latest shell commands.
         sessions: How many sessions were opened.
-        crashed: It has crashed.
+        crashed: Its UiAutomator2 server has crashed.
         snapshots: The saved states by name.
     """
 
