@@ -109,8 +109,8 @@ async def caption_files(
         paths: Trajectory files, or folders of them.
         captioner: The captioner.
         output: The caption file.
-        last: Only the last so many states of each trajectory. None: all.
-        limit: Only the first so many trajectories. None: all.
+        last: The most states of each trajectory, counted from its end. None: all.
+        limit: The most trajectories to read, from the first on. None: all.
         **asking: `concurrency` (None: the captioner's own, else 16), `resume` (keep what the file holds; default True),
             `retry_unscored` (ask again for failures in it), `stop` (an event after which no screenshot is begun), `progress`
             (called with the tally) and `engine` (workers that share the calls).

@@ -93,8 +93,8 @@ async def training_data(
         captioner: The captioner to learn from.
         folder: The folder for captions, rows and images.
         spec: What becomes a row. None: the defaults.
-        last: Only the last so many states of each trajectory. None: all.
-        limit: Only the first so many trajectories. None: all.
+        last: The most states of each trajectory, counted from its end. None: all.
+        limit: The most trajectories to read, from the first on. None: all.
         **asking: As in `caption_files`.
 
     Returns:

@@ -51,7 +51,7 @@ def _classes() -> dict[str, type]:
 
 
 def _type_of(annotation: Any) -> Any:
-    """An annotation without what stands beside the type."""
+    """An annotation without bounds and descriptions."""
     if isinstance(annotation, griffe.ExprSubscript) and annotation.canonical_path == "typing.Annotated":
         inner = annotation.slice
         return _type_of(inner.elements[0] if isinstance(inner, griffe.ExprTuple) else inner)

@@ -117,7 +117,7 @@ class ReplayPolicy:
         self._at = 0
 
     def reset(self, task: Task) -> None:
-        """Begin the list anew."""
+        """Begins the list again."""
         self.task = task
         self._at = 0
 

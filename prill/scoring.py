@@ -183,7 +183,7 @@ async def score_files(
         processes: How many processes judge. The calls at once are divided among them.
         engine: Workers of a cluster that judge instead, by name or made already (`prill.workers.engines`). None: this machine
             judges.
-        limit: Look at the first so many inputs only. None: all.
+        limit: The most inputs to read, from the first on. None: all.
         shard: Judge this share of them only; `prill.merge_verdicts` merges shards. None: all.
         resume: Keep the verdicts of the output. False: rename it to `.bak`.
         retry_unscored: Judge unscored trajectories of the output again.

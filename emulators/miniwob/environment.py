@@ -126,7 +126,7 @@ class MiniWoB:
         return Task(id=f"{where}?seed={seed}", goal=goal, platform="web", site=name, start_url=where)
 
     async def reset(self, task: Task) -> Observation:
-        """The page loaded anew, and the episode that `task.id` names (`miniwob/<name>?seed=<number>`)."""
+        """The page loaded again, and the episode that `task.id` names (`miniwob/<name>?seed=<number>`)."""
         match = re.fullmatch(r"miniwob/([\w-]+)\?seed=(\d+)", task.id)
         if match is None:
             raise UsageError(f"task id {task.id!r}: expected miniwob/<name>?seed=<number>")

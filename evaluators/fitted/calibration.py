@@ -183,7 +183,7 @@ class Calibrated:
 
     @property
     def parts(self) -> Sequence[Evaluator]:
-        """The judge whose scores are put right."""
+        """The judge whose scores are calibrated."""
         return (self.judge,)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:

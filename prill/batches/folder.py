@@ -93,7 +93,7 @@ class BatchFolder(LockedFolder):
         evaluator: The judge that the requests are for: the folder is made where it does not exist. None: the folder exists
             already.
         trajectories: Trajectory files, added to those that were given before.
-        limit: Look at the first so many trajectories only. None: all.
+        limit: The most trajectories to read, from the first on. None: all.
         judge: The judge's description, kept so that it can be made again. None: not kept.
 
     Raises:

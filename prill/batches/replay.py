@@ -124,7 +124,7 @@ async def write(
         trajectories: Trajectory files, or folders of them.
         judge: A judge that asks an endpoint.
         folder: The batch folder, made where it does not exist.
-        limit: Look at the first so many trajectories only. None: all.
+        limit: The most trajectories to read, from the first on. None: all.
         described: The judge's description, kept in the folder so that it can be made again. None: not kept.
         progress: Called with the number of trajectories read.
         **sizes: Limits of a request file, as in `StageWriter`.

@@ -231,7 +231,7 @@ class Config:
             raise OptionError(f"{path}: {error}", error.option) from None
 
     def but(self, **changes: Any) -> Self:
-        """Changes some fields. This configuration stays as it is.
+        """Changes some fields. This configuration is not changed.
 
         Args:
             **changes: The fields.

@@ -58,7 +58,7 @@ KINDS: dict[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RewardSpec:
-    """What a verdict is worth. The same options in Python, and beside the judge's own in a table of TOML or JSON.
+    """What a verdict is worth. The same options in Python, and next to the judge's own in a table of TOML or JSON.
 
     Penalties are taken off whatever the verdict was. What an agent cost is `cost_usd` in the trajectory's metadata; what it
     changed unasked is told by the judge `rubric`.

@@ -26,7 +26,7 @@ class Play:
         self._at = self._scrolls = 0
 
     def reset(self, task: Task) -> None:
-        """Begin the play anew."""
+        """Begins the play again."""
         self._at = self._scrolls = 0
 
     async def act(self, observation: Observation) -> Step:
