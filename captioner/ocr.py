@@ -56,6 +56,9 @@ class OCRCaptioner:
         threads: The most cores of one reading. Set it where several processes read at a time. None: all.
         paragraphs: easyocr alone: adjacent pieces of text are one line, in the engine's own order, as that paper's captioner is
             asked; a screen without text gives "".
+
+    Raises:
+        UsageError: The engine is not known, does not read paragraphs, or `threads` is below 1.
     """
 
     engine: EngineName = "rapidocr"

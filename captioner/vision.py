@@ -55,6 +55,9 @@ class VLMCaptioner:
     A caption that is cut by `max_tokens`, also with twice as many, ends with `CUT`. The same picture is asked about once by
     one object (of the last 1,000); the model's own cache of replies, or a caption file, keeps captions for longer. Image
     tokens are bounded by the model's `max_pixels`.
+
+    Raises:
+        UsageError: The options do not go together, or the prompt file cannot be used.
     """
 
     model: Annotated[LanguageModel, Meta(description="the model that looks at the screenshot")]

@@ -34,10 +34,14 @@ class Options(griffe.Extension):
         described = {option.name: option.description for option in options_of(made).values() if option.description}
         rows = [f"    {name}: {described[name]}" for name in inspect.signature(made).parameters if name in described]
         if rows:
-            head, _, rest = cls.docstring.value.partition("\n\nArgs:\n")
-            own, _, after = rest.partition("\n\n")
-            parts = (head, "\n".join(["Args:", *filter(None, [own]), *rows]), after)
-            cls.docstring.value = "\n\n".join(filter(None, parts))
+            paragraphs = cls.docstring.value.split("\n\n")
+            starts = {paragraph.partition("\n")[0]: i for i, paragraph in enumerate(paragraphs)}
+            if (place := starts.get("Args:")) is not None:
+                rows = [*paragraphs.pop(place).splitlines()[1:], *rows]
+            else:
+                place = starts.get("Raises:", len(paragraphs))
+            paragraphs.insert(place, "\n".join(["Args:", *rows]))
+            cls.docstring.value = "\n\n".join(paragraphs)
 
 
 @cache

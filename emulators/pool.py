@@ -19,10 +19,13 @@ class Pool(Generic[E]):
 
     Args:
         environments: The environments.
-        patience: One that fails to begin this many episodes in a row is closed and not lent again, so that a dead phone does not
-            use up tasks that others could do.
+        patience: One that fails to begin this many episodes in a row is closed and not lent again, so that a dead phone does
+            not use up tasks that others could do.
         closing: Bounds the closing of one, in seconds: a virtual device is shut down and its copy deleted well within the
             default.
+
+    Raises:
+        UsageError: There are no environments.
     """
 
     def __init__(self, environments: Sequence[E], *, patience: int = 3, closing: float = 120.0) -> None:

@@ -105,6 +105,9 @@ class Vote(_Combined):
     Args:
         judges: The judges. All are asked at once.
         rule: `majority`: more than half of all judges say success. `unanimous`: all do (precision first). `any`: one does.
+
+    Raises:
+        UsageError: The rule is not known.
     """
 
     name = "vote"
@@ -149,6 +152,9 @@ class Ensemble(_Combined):
         judges: The judges. All are asked at once.
         weights: A weight for each judge, relative to the others. None: all equal.
         threshold: The least mean of a success, in [0, 1].
+
+    Raises:
+        UsageError: There is not one weight for each judge, a weight is negative, all are 0, or the threshold is not in (0, 1].
     """
 
     name = "ensemble"
@@ -189,6 +195,9 @@ class Cascade(_Combined):
             right in 95 of 100 trajectories that it was not fitted on; else 0.1 and 0.9.
         first_may_accept: The first judge may also decide a success. False: the band ends at 1, so every success has a second
             judge.
+
+    Raises:
+        UsageError: The band is not within [0, 1], or ends below 1 without `first_may_accept`.
     """
 
     name = "cascade"

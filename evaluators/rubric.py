@@ -44,6 +44,9 @@ class RubricCriterion:
     Args:
         text: The criterion, in words.
         weight: Its weight relative to the others.
+
+    Raises:
+        ValueError: The text is empty, or the weight is not positive.
     """
 
     text: _Sentence
@@ -62,6 +65,9 @@ class Rubric:
 
     Args:
         criteria: The criteria.
+
+    Raises:
+        ValueError: There are too few or too many criteria, or one occurs twice.
     """
 
     criteria: Annotated[tuple[RubricCriterion, ...], Meta(extra_json_schema={"minItems": 1, "maxItems": _MOST_CRITERIA})]

@@ -59,6 +59,9 @@ class CogAgent:
 
     Args:
         model: A model that takes images.
+
+    Raises:
+        UsageError: The generation is not known.
     """
 
     def __init__(

@@ -472,6 +472,7 @@ class Environment(Protocol):
 
         Raises:
             EnvironmentFailure: The environment broke.
+            UsageError: The task is not one of this environment's.
         """
         ...
 
@@ -486,6 +487,7 @@ class Environment(Protocol):
 
         Raises:
             EnvironmentFailure: The environment broke.
+            UsageError: No episode is open.
         """
         ...
 

@@ -121,6 +121,9 @@ class Action:
         point: Where, on the screenshot of its step: x and y in [0, 1], from the top left.
         end_point: Where a swipe or drag ends, in the same coordinates.
         value: What was typed, chosen or said.
+
+    Raises:
+        ValueError: A point is outside [0, 1].
     """
 
     kind: str

@@ -35,7 +35,11 @@ MANIFEST, PAGE, IMAGES = "manifest.json", "report.html", "images"
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSpec:
-    """What is written."""
+    """What is written.
+
+    Raises:
+        UsageError: A kind of rows is not known or named twice, or there is none.
+    """
 
     rows: Annotated[
         tuple[Kind, ...],

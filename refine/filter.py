@@ -41,6 +41,9 @@ class FilterSpec:
 
     A verdict on the whole attempt keeps all of its steps or none; one that judges steps keeps those with a reward of
     `threshold` or more.
+
+    Raises:
+        UsageError: The options do not go together.
     """
 
     level: Annotated[

@@ -84,6 +84,9 @@ class Study:
     """What is to be done; `World` knows what the tables of episodes mean.
 
     A judge that needs labels and names none gets those of the environment's oracle, of the very attempts it judges.
+
+    Raises:
+        UsageError: Two arms have the same name, or who grades the evaluation is not clear.
     """
 
     policy: Annotated[dict[str, Any], Meta(description="name, and options, of the policy that is to become better")]

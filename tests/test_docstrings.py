@@ -188,6 +188,19 @@ def test_raises_name_errors_that_exist() -> None:
     assert not wrong, wrong
 
 
+def test_constructors_say_what_they_raise() -> None:
+    wrong = {}
+    for name, thing in exported().items():
+        made = [vars(thing)[one] for one in ("__init__", "__post_init__") if inspect.isclass(thing) and one in vars(thing)]
+        if is_protocol(thing):
+            continue
+        sources = [inspect.getsource(one) for one in made if one.__code__.co_filename != "<string>"]  # a dataclass has one made
+        raised = {error for source in sources for error in re.findall(r"\braise ([A-Z]\w+)", source)}
+        if raised - {*items(own_doc(thing), "Raises")}:
+            wrong[name] = sorted(raised)
+    assert not wrong, wrong
+
+
 def test_errors_stand_in_their_section() -> None:
     """A sentence about them would be missing in the table of the reference."""
     prose = re.compile(r"\b[Rr]aises `?[A-Z]\w+`?(?! inside)")

@@ -150,6 +150,9 @@ class AppiumPhone:
         timeout: Bounds a command, in seconds.
         open_timeout: Bounds the start of a session, in seconds.
         capabilities: Added to those of `capabilities_for`. None: none.
+
+    Raises:
+        UsageError: The address is not one of a server.
     """
 
     def __init__(

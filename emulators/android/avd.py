@@ -189,7 +189,11 @@ class Avd:
         return self.serial
 
     async def wait_for_boot(self) -> None:
-        """Returns when the device itself says that it has booted: its own flag, the boot animation, the package manager."""
+        """Returns when the device itself says that it has booted: its own flag, the boot animation, the package manager.
+
+        Raises:
+            EnvironmentFailure: It does not boot in time, or the emulator has ended.
+        """
         end = time.monotonic() + self._boot_timeout
         state = "it was not seen by adb"
         while True:

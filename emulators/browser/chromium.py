@@ -92,6 +92,7 @@ class Chromium:
         Raises:
             UsageError: The file of cookies cannot be read.
             EnvironmentFailure: Chromium does not start.
+            MissingExtra: Playwright is not installed.
         """
         try:
             from playwright.async_api import Error

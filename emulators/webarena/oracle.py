@@ -39,6 +39,9 @@ class WebArenaOracle:
             undecided.
         shop: Access to the shop's interface, for checks that ask it. None: as the environment variables say.
         settle: How long a page may take to show its contents, in seconds (the original waits 3).
+
+    Raises:
+        UsageError: The mode is not known.
     """
 
     def __init__(

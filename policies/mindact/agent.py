@@ -128,6 +128,9 @@ class MindAct:
     Args:
         model: The model that answers.
         spec: The options.
+
+    Raises:
+        UsageError: `refinement` is set, and there is neither a `rationale_model` nor a file of rationales.
     """
 
     def __init__(

@@ -29,6 +29,9 @@ class ScriptedPolicy:
     """Deterministic: the same task and observations give the same steps. It ends every episode with `stop`.
 
     `plays` are the tasks that it has scripts for.
+
+    Raises:
+        UsageError: The behaviour is not known.
     """
 
     plays = frozenset(SCRIPTS)

@@ -121,6 +121,9 @@ class StepAgent:
         model: The model.
         spec: The options.
         lessons: Lessons of earlier attempts, shown to the policy at the bottom alone.
+
+    Raises:
+        UsageError: `flat_tokens` is set without `flat`.
     """
 
     page_text: ClassVar[PageText] = "html"

@@ -175,6 +175,7 @@ class StructuredReflection:
         """The lesson: which step to take otherwise, as a line of JSON.
 
         Raises:
+            UsageError: The attempt succeeded.
             NoEvidence: Nothing was done in the attempt.
             Unparsable: The model names no action of the attempt.
             Unscored: The model gives no usable answer.

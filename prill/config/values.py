@@ -28,6 +28,9 @@ class PartConfig:
     Args:
         name: The name.
         **options: The options of what is made.
+
+    Raises:
+        OptionError: The name is empty or not a text.
     """
 
     __slots__ = ("name", "options")

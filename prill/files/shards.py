@@ -19,6 +19,9 @@ class Shard:
     Args:
         number: Which share, from 1.
         count: How many shares there are.
+
+    Raises:
+        UsageError: The number is not between 1 and the count.
     """
 
     number: int

@@ -43,6 +43,9 @@ class EmbeddedModel:
     two of them crawl as soon as something else wants a core. Its weights, of four bits, are written to prill's cache folder
     with eight, once, which llama.cpp is faster with. A model of your own is taken as it is, by one server with all cores but
     one.
+
+    Raises:
+        UsageError: The file does not exist.
     """
 
     def __init__(

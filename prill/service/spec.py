@@ -26,6 +26,9 @@ class ServiceSpec:
 
     How long a trainer's client waits is its own setting, and what it does after that is bad: OpenRLHF gives up after 180 s and
     five tries a second apart, slime after 120 s and ten. So a request is held a little less long than its client waits.
+
+    Raises:
+        UsageError: The settings do not go together, `media_root` does not exist, or `max_held` is less than a request may take.
     """
 
     host: Annotated[str, Meta(description="address to listen at; any but this machine's own needs a token")] = "127.0.0.1"

@@ -62,6 +62,9 @@ class RewardSpec:
 
     Penalties are taken off whatever the verdict was. What an agent cost is `cost_usd` in the trajectory's metadata; what it
     changed unasked is told by the judge `rubric`.
+
+    Raises:
+        UsageError: The kind is not known, a number is not finite, or `value` does not fit `on_unscored`.
     """
 
     kind: Annotated[

@@ -48,6 +48,9 @@ class TrainSpec:
 
     `batch` is what a step of the optimiser sees, over all processes; how much of it is in memory at once, `micro_batch`, does
     not change what is learnt.
+
+    Raises:
+        OptionError: A setting is out of bounds or does not fit another one.
     """
 
     model: Annotated[str, Meta(min_length=1, description="folder of weights, name on the Hugging Face hub, or embedded")]

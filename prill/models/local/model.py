@@ -155,6 +155,9 @@ class LocalModel:
 
     Args:
         path: A folder that `save_pretrained` wrote, or `embedded`: the bundled model, as `prill train` adapts it.
+
+    Raises:
+        UsageError: The folder holds no model, or the dtype is not known.
     """
 
     def __init__(

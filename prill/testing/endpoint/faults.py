@@ -36,7 +36,11 @@ _MARK = re.compile(r"\btruth=(success|failure)\b")
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """The settings of the mock server. Rates are shares of the requests, between 0 and 1, and sum to 1 at most."""
+    """The settings of the mock server. Rates are shares of the requests, between 0 and 1, and sum to 1 at most.
+
+    Raises:
+        UsageError: A rate is outside [0, 1], the rates sum to more than 1, or a form is not known.
+    """
 
     latency: Annotated[float, "seconds before every answer, except refusals of the request and rate limits"] = 0.0
     seed: Annotated[int, "two servers with one seed treat the same requests alike, in whatever order they come"] = 0

@@ -21,6 +21,9 @@ class WatchSpec:
 
     Comparisons are between the first `window` verdicts and the latest `window` of those after them. They are made again and
     again, so `chance` is far below the usual 0.05: it is how often one of them may be an alarm without any reason.
+
+    Raises:
+        UsageError: There are canaries without a label file, or a label file without canaries.
     """
 
     observations: Annotated[Path | None, Meta(description="file that what is seen is appended to; `prill watch` shows it")] = (
