@@ -11,6 +11,7 @@ from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, T
 if TYPE_CHECKING:
     from prill.captioner.registry import make_captioner as captioner
     from prill.emulators.registry import make_environment as environment
+    from prill.evaluators.meta.agreement import agreement
     from prill.evaluators.registry import make_judge as judge
     from prill.files.shards import Shard
     from prill.loop import rollout
@@ -42,6 +43,7 @@ __all__ = [
     "Usage",
     "UsageError",
     "Verdict",
+    "agreement",
     "captioner",
     "environment",
     "judge",
@@ -63,6 +65,7 @@ __all__ = [
 # What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
 _HOMES = {
     "Shard": "files.shards",
+    "agreement": "evaluators.meta.agreement:agreement",
     "captioner": "captioner.registry:make_captioner",
     "environment": "emulators.registry:make_environment",
     "judge": "evaluators.registry:make_judge",
