@@ -89,7 +89,7 @@ def _model(model: Any, at: str, place: str, lax: bool, settings: Mapping[str, An
 def captioner_for(paths: Iterable[str | os.PathLike[str]]) -> str:
     """The name that fits the last state of the first trajectory: its caption, else its text, else its screenshot."""
     for path in paths:
-        for item in read_trajectories(path):
+        for item in read_trajectories(path, on_error="yield"):
             if isinstance(item, BadLine) or not item.observations:
                 continue
             last = item.observations[-1]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prill.policies.registry import make_policy as policy
     from prill.refine.rewards.reward import make_reward as reward
     from prill.scoring import score, score_files, score_stream
-    from prill.store import read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
+    from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
     from prill.tables import table
     from prill.verdict_log import merge_verdicts
 
@@ -27,6 +27,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Action",
+    "BadLine",
     "EndpointError",
     "EnvironmentFailure",
     "EvaluatorInfo",
@@ -64,6 +65,7 @@ __all__ = [
 ]
 # What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
 _HOMES = {
+    "BadLine": "store",
     "Shard": "files.shards",
     "agreement": "evaluators.meta.agreement:agreement",
     "captioner": "captioner.registry:make_captioner",

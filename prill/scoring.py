@@ -107,9 +107,8 @@ def score(
     """
 
     async def run() -> Verdicts:
-        source: Iterable[Item] = (
-            trajectories if not isinstance(trajectories, str | os.PathLike) else read_trajectories(trajectories)
-        )
+        is_file = isinstance(trajectories, str | os.PathLike)
+        source: Iterable[Item] = read_trajectories(trajectories, on_error="yield") if is_file else trajectories
         at_once = concurrency or _concurrency(judge)
         with transcript_log(transcripts) as log:
             verdicts = {place: verdict async for place, verdict in _stream(judge, enumerate(source), at_once, log)}

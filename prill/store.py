@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import logging
 import os
 import shutil
 import sqlite3
-import sys
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, get_args, overload
 
 import msgspec
 
@@ -35,6 +35,8 @@ _FIELDS: dict[type, frozenset[str]] = {
     cls: frozenset(f.name for f in fields(cls)) for cls in (Trajectory, Task, Observation, Action, Step)
 }
 _encoder = msgspec.json.Encoder()
+_log = logging.getLogger("prill.store")
+OnError = Literal["raise", "skip", "yield"]  # what is done with a line that is no trajectory
 _T = TypeVar("_T")
 _R = TypeVar("_R", Trajectory, LabelRecord)
 
@@ -54,20 +56,68 @@ class BadLine:
         return f"{self.place}: {self.problem}"
 
 
-def read_trajectories(path: str | os.PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every trajectory of a file, with screenshot paths made absolute; a broken line comes as BadLine and reading goes on.
+@overload
+def read_trajectories(
+    path: str | os.PathLike[str], on_error: Literal["raise", "skip"] = "raise"
+) -> Generator[Trajectory, None, None]: ...
 
-    Of a folder, those of its trajectory files; `-` is standard input. Screenshots must lie in the file's folder or below it (of
-    what comes through a pipe, in the current one). Whether they exist is found out by whoever opens them.
+
+@overload
+def read_trajectories(
+    path: str | os.PathLike[str], on_error: Literal["yield"]
+) -> Generator[Trajectory | BadLine, None, None]: ...
+
+
+def read_trajectories(
+    path: str | os.PathLike[str], on_error: OnError = "raise"
+) -> Generator[Trajectory, None, None] | Generator[Trajectory | BadLine, None, None]:
+    """The trajectories of a file, read one at a time: `list(prill.read_trajectories("runs.jsonl"))` has them all.
+
+    Screenshot paths are made absolute. Screenshots must lie in the file's folder or below it (of what comes through a pipe, in
+    the current one); whether they exist is found out by whoever opens them.
+
+    Args:
+        path: a trajectory file (JSON Lines, plain or gzip), a folder of them, or `-` for standard input.
+        on_error: what is done with a line that is no trajectory. `raise` ends the reading with an error that names file and
+            line. `skip` leaves it out; how many were left out is logged as a warning at the end. `yield` gives a `BadLine` in
+            its place; `prill.score` makes it a verdict unscored with `input`.
+
+    Returns:
+        An iterator of `Trajectory`; with `yield`, of `Trajectory` and `BadLine`.
+
+    Raises:
+        InputError: a line is broken, with `raise`; in all cases, an archive is damaged and cannot be read further.
+        UsageError: there is no such file, a folder has no trajectories, or `on_error` is something else.
     """
-    for _, item in numbered_trajectories(path):
-        yield item
+    if on_error not in get_args(OnError):
+        raise UsageError(f"on_error is {on_error!r}: give one of {', '.join(get_args(OnError))}", parameters=("on_error",))
+    items = (item for _, item in numbered_trajectories(path))
+    return items if on_error == "yield" else _only_good(items, path, skip=on_error == "skip")
+
+
+def _only_good(
+    items: Iterable[Trajectory | BadLine], path: str | os.PathLike[str], *, skip: bool
+) -> Generator[Trajectory, None, None]:
+    first, count = "", 0
+    try:
+        for item in items:
+            if isinstance(item, Trajectory):
+                yield item
+            elif not skip:
+                raise InputError(item.message)
+            else:
+                first, count = first or item.message, count + 1
+    finally:
+        if count:
+            lines = "1 broken line" if count == 1 else f"{count} broken lines"
+            _log.warning("%s: %s left out; the first is %s", os.fspath(path), lines, first)
 
 
 def numbered_trajectories(
     path: str | os.PathLike[str], note: Callable[[str, Iterable[str]], object] = lambda place, keys: None
 ) -> Iterator[tuple[str, Trajectory | BadLine]]:
-    """Like `read_trajectories`, each with its place, `file:line`; `note` is told the paths of unknown keys, if any."""
+    """All items of `read_trajectories(path, "yield")`, each with its place, `file:line`; `note` is told the paths of unknown
+    keys, if any."""
     for file in trajectory_files([path]):
         expect_unchanged(file)
         root = folder_of(file)
@@ -188,7 +238,7 @@ def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
             record = decoder.decode(line.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if not line.complete:
-                print(f"prill: {path}:{line.number}: incomplete last line skipped", file=sys.stderr)
+                _log.warning("%s:%d: incomplete last line skipped", os.fspath(path), line.number)
                 return
             raise InputError(f"{path}:{line.number}: {line_fault(line.data, error, type_)}") from None
         count += 1

@@ -137,7 +137,7 @@ def recorded_turns(file: Path, split: str, broken: Callable[[str], object] | Non
 
     A turn that is broken raises InputError, or is passed over where `broken` is told of it.
     """
-    for item in read_trajectories(file):
+    for item in read_trajectories(file, on_error="yield"):
         try:
             yield _recorded_turn(item, file, split)
         except InputError as problem:

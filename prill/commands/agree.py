@@ -30,7 +30,7 @@ from prill.evaluators.meta.corrections import Corrected, SuccessRate, correct, l
 from prill.evaluators.meta.figure import about_intervals, figure_row, interval
 from prill.files.outputs import check_output, words_beside, write_output
 from prill.labels.truth import RULES
-from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
+from prill.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 _MOST_ROWS = 30  # of a table by parts
@@ -161,9 +161,7 @@ def run(args: argparse.Namespace) -> int:
 def _read_runs(path: str, keys: Iterable[str]) -> _Runs:
     runs = _Runs(parts={key: {} for key in keys})
     metadata: set[str] = set()
-    for item in read_trajectories(path):
-        if isinstance(item, BadLine):
-            continue
+    for item in read_trajectories(path, on_error="skip"):
         runs.tasks[item.id] = task_of(item)
         runs.goals[item.id] = item.task.goal
         if item.task.id:

@@ -27,7 +27,7 @@ def matching(args: argparse.Namespace) -> int:
     """Prints how predicted actions match recorded ones; 0. Raises UsageError when there is nothing to compare."""
     if given := [name for name in _OF_VERDICTS if getattr(args, name, None) not in (None, False, [], "majority")]:
         raise UsageError(f"--{given[0]} is about verdicts; with --metric aitw both files are trajectories")
-    result = match_actions(read_trajectories(args.verdicts), read_trajectories(args.labels))
+    result = match_actions(*(read_trajectories(file, on_error="skip") for file in (args.verdicts, args.labels)))
     print(encode(result).decode().rstrip() if args.json else "\n".join(_lines(result)))
     return 0
 
