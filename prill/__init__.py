@@ -11,6 +11,7 @@ from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, T
 if TYPE_CHECKING:
     from prill.captioner.registry import make_captioner as captioner
     from prill.emulators.registry import make_environment as environment
+    from prill.evaluators.function import as_judge
     from prill.evaluators.meta.agreement import agreement
     from prill.evaluators.registry import make_judge as judge
     from prill.files.shards import Shard
@@ -45,6 +46,7 @@ __all__ = [
     "UsageError",
     "Verdict",
     "agreement",
+    "as_judge",
     "captioner",
     "environment",
     "judge",
@@ -68,6 +70,7 @@ _HOMES = {
     "BadLine": "store",
     "Shard": "files.shards",
     "agreement": "evaluators.meta.agreement:agreement",
+    "as_judge": "evaluators.function",
     "captioner": "captioner.registry:make_captioner",
     "environment": "emulators.registry:make_environment",
     "judge": "evaluators.registry:make_judge",
