@@ -28,6 +28,7 @@ class FunctionJudge:
     ) -> None:
         self.info = info
         self._function, self._looks = function, screenshots
+        self.__qualname__ = ""
         update_wrapper(self, function)
 
     def __reduce__(self) -> tuple[Any, ...] | str:

@@ -15,12 +15,21 @@ import pytest
 import prill
 from prill.cli import main
 from prill.evaluators import Judgement
+from prill.models.ledger import count_usage
 from prill.protocols import Evaluator
 from prill.scoring import score_files
 from prill.testing import ScriptedModel
 from prill.types import EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Usage, Verdict
 
 RUNS = [Trajectory(id=str(i), task=Task(goal="g"), answer="yes" if i % 2 else "no") for i in range(4)]
+
+
+def counting(reply: str) -> ScriptedModel:
+    def answer(messages: object) -> str:
+        count_usage(Usage(1, 10, 5))
+        return reply
+
+    return ScriptedModel(answer)
 
 
 def judge(answer: object) -> Evaluator:
@@ -59,7 +68,7 @@ def test_a_reason_can_be_given() -> None:
 
 
 def test_a_verdict_is_this_judges_own() -> None:
-    inner = prill.judge("modular", captioner="text", model=ScriptedModel(lambda messages: "Thoughts: fine\nStatus: success"))
+    inner = prill.judge("modular", captioner="text", model=counting("Thoughts: fine\nStatus: success"))
     runs = [Trajectory(id="a", task=Task(goal="g"), final=Observation(text="done"))]
 
     @prill.as_judge("outer", version="1")
@@ -69,7 +78,7 @@ def test_a_verdict_is_this_judges_own() -> None:
     [mine], [theirs] = prill.score(runs, outer), prill.score(runs, inner)
     assert (mine.success, mine.reason, mine.usage) == (theirs.success, theirs.reason, theirs.usage)
     assert mine.evaluator == EvaluatorInfo("outer", "1")
-    assert mine.usage != Usage()
+    assert mine.usage.calls == 1
 
 
 @pytest.mark.parametrize("answer", [1, "yes", 1.5, -0.1, float("nan"), (True, "why"), numpy.True_, {"success": True}, [1]])
