@@ -9,7 +9,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, closing, nullcontext
+from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
@@ -286,8 +286,12 @@ async def _stream(
     async def judge(trajectory: Trajectory) -> Verdict:
         nonlocal held
         await room.acquire()
+        with ExitStack() as without_verdict:
+            without_verdict.callback(room.release)
+            verdict = await keyed_verdict(evaluator, trajectory, faults=faults)
+            without_verdict.pop_all()
         held += 1
-        return await keyed_verdict(evaluator, trajectory, faults=faults)
+        return verdict
 
     def record(place: int, verdict: Verdict) -> None:
         ready.put_nowait((place, verdict))
