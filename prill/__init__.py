@@ -9,7 +9,7 @@ from prill.lazy import lazily
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
 
 if TYPE_CHECKING:
-    from prill.captioner.registry import make_captioner as captioner
+    from prill.captioner.registry import make_captioner
     from prill.emulators.registry import make_environment as environment
     from prill.evaluators.function import as_judge
     from prill.evaluators.meta.agreement import agreement
@@ -47,9 +47,9 @@ __all__ = [
     "Verdict",
     "agreement",
     "as_judge",
-    "captioner",
     "environment",
     "judge",
+    "make_captioner",
     "merge_verdicts",
     "model",
     "policy",
@@ -71,9 +71,9 @@ _HOMES = {
     "Shard": "files.shards",
     "agreement": "evaluators.meta.agreement:agreement",
     "as_judge": "evaluators.function",
-    "captioner": "captioner.registry:make_captioner",
     "environment": "emulators.registry:make_environment",
     "judge": "evaluators.registry:make_judge",
+    "make_captioner": "captioner.registry",
     "merge_verdicts": "verdict_log",
     "model": "models.registry:make_model",
     "policy": "policies.registry:make_policy",

@@ -13,7 +13,7 @@ from prill.evaluators.fitted.calibration import Bin
 from prill.evaluators.fitted.overlap import digests_of, fitted_caution
 from prill.evaluators.labels import task_of
 from prill.evaluators.meta.agreement import pair
-from prill.evaluators.meta.calibrate import CalibrationResult, Goal, Operating, calibrate
+from prill.evaluators.meta.calibration_fit import CalibrationResult, Goal, Operating, calibrate
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.files.outputs import check_output, words_beside, write_output
 from prill.report.plots import reliability_svg
