@@ -57,7 +57,7 @@ def missing_image(path: str) -> str | None:
 
 def expect_judge(judge: object) -> None:
     """Raises UsageError for what is not a judge; the message says how to make one of it."""
-    if callable(judge) and not inspect.isclass(judge) and hasattr(judge, "info") and hasattr(judge, "screenshots"):
+    if callable(judge) and not inspect.isclass(judge) and _has(judge, "info") and _has(judge, "screenshots"):
         return
     if isinstance(judge, str | os.PathLike | Mapping):
         raise UsageError(f"the judge is {_shown(judge)}: make it first, prill.judge({_shown(judge)})")
@@ -70,6 +70,11 @@ def expect_judge(judge: object) -> None:
             "which makes a judge of it"
         )
     raise UsageError(f"a {type(judge).__name__} is not a judge: a judge has info, screenshots and __call__ (prill.as_judge)")
+
+
+def _has(judge: object, name: str) -> bool:
+    """Whether it has that attribute; a property is not computed to find out."""
+    return inspect.getattr_static(judge, name, None) is not None or hasattr(judge, name)
 
 
 def expect_several(items: Iterable[_T], what: Literal["trajectories", "labels"]) -> Iterable[_T]:

@@ -101,7 +101,8 @@ def _run(argv: Sequence[str] | None) -> int:
         parser.print_help()
         return 2
     try:
-        code = int(_module(args.command).run(args))
+        with logs_to_stderr(args.command):
+            code = int(_module(args.command).run(args))
         sys.stdout.flush()
         return code
     except (EndpointGone, EnvironmentFailure) as error:
@@ -118,6 +119,27 @@ def _run(argv: Sequence[str] | None) -> int:
         return 1
     finally:
         import_module("prill.files.lines").forget_streams()
+
+
+@contextmanager
+def logs_to_stderr(command: str) -> Iterator[None]:
+    """Shows what the library logs meanwhile: warnings, errors with their traceback, and what is for users (`prill.logs`)."""
+    import logging  # not for --help
+
+    logger = logging.getLogger("prill")
+    handler, level = logging.StreamHandler(sys.stderr), logger.level
+    handler.handleError = lambda record: None  # type: ignore[method-assign] # what cannot be shown ends nothing
+    handler.setFormatter(logging.Formatter(f"prill {command}: %(message)s"))
+    # What has handlers of its own, such as the log of a service, is shown by these.
+    handler.addFilter(lambda record: not logging.getLogger(record.name).handlers or record.name == "prill")
+    handler.addFilter(lambda record: record.levelno >= logging.WARNING or getattr(record, "for_users", False))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 class _Harmless:
