@@ -10,7 +10,6 @@ import sys
 from typing import Any
 
 import prill
-from prill.types import Trajectory
 
 PLANS: dict[str, dict[str, Any]] = {
     "vlm": {},
@@ -26,7 +25,7 @@ PLANS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    trajectories = [row for row in prill.read_trajectories(sys.argv[1]) if isinstance(row, Trajectory)]
+    trajectories = list(prill.read_trajectories(sys.argv[1], on_error="skip"))
     print(f"{'judge':<20}{'judged':>8}{'calls':>8}{'images':>8}{'prompt tokens':>15}   (means of those judged)")
     for name, options in PLANS.items():
         judge: Any = prill.judge(name.split(",")[0], model="m", **options)

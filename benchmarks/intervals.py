@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from prill.evaluators.meta.calibrate import cuts_of, precision_bound, threshold_for_precision
+from prill.evaluators.meta.calibration_fit import cuts_of, precision_bound, threshold_for_precision
 from prill.evaluators.metrics import bootstrap, intervals, wilson
 
 RUNS, WITHIN = 10, 0.3  # of a task; correlation of its runs

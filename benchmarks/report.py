@@ -93,7 +93,6 @@ def judged(folder: Path) -> int:
     files = {name: (folder / f"{name}.jsonl").open("wb") for name in JUDGES}
     count = 0
     for item in read_trajectories(folder / "trajectories.jsonl"):
-        assert isinstance(item, Trajectory)
         count += 1
         for name, file in files.items():
             file.write(encode(verdict(item, name, generator)))

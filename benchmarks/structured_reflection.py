@@ -69,7 +69,7 @@ async def played(out: Path, challenges: Sequence[Challenge[Any]], attempts: int,
 
 def recorded(out: Path) -> dict[str, Trajectory]:
     """The attempts by id."""
-    return {item.id: item for item in read_trajectories(out / "trajectories.jsonl") if isinstance(item, Trajectory)}
+    return {item.id: item for item in read_trajectories(out / "trajectories.jsonl")}
 
 
 def repeats(attempt: Trajectory) -> int:

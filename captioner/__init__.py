@@ -1,10 +1,8 @@
-"""What turns a state of the screen into text. `prill.captioner("ocr")` makes one by name."""
+"""What turns a state of the screen into text. `prill.make_captioner("ocr")` makes one by name."""
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prill.lazy import lazily
 
@@ -47,15 +45,3 @@ _HOMES = {
     "training_data": "training",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)
-
-
-class _Callable(ModuleType):
-    """`prill.captioner` is this package and, for users, the function that makes a captioner: so the package can be called."""
-
-    def __call__(self, *words: Any, **options: Any) -> Any:
-        from prill.captioner.registry import make_captioner
-
-        return make_captioner(*words, **options)
-
-
-sys.modules[__name__].__class__ = _Callable

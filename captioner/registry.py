@@ -134,7 +134,7 @@ def captioner_for(paths: Iterable[str | os.PathLike[str]]) -> str:
         UsageError: A file cannot be read.
     """
     for path in paths:
-        for item in read_trajectories(path):
+        for item in read_trajectories(path, on_error="yield"):
             if isinstance(item, BadLine) or not item.observations:
                 continue
             last = item.observations[-1]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from prill.evaluators.combine import Cascade, Ensemble, Vote, savings
     from prill.evaluators.fitted.calibration import Calibrated, read_calibration
     from prill.evaluators.fitted.student import Student
+    from prill.evaluators.function import FunctionJudge, as_judge
     from prill.evaluators.judgement import Judgement, ModelJudge, verdict_of
     from prill.evaluators.labels import gold_labels, task_names
     from prill.evaluators.outcome import CaptionJudge, ModularSpec, VLMJudge, VLMSpec
@@ -30,6 +31,7 @@ __all__ = [
     "Constant",
     "Ensemble",
     "EvidenceOnly",
+    "FunctionJudge",
     "Judgement",
     "LabelOracle",
     "Marked",
@@ -50,6 +52,7 @@ __all__ = [
     "Vote",
     "WebJudge",
     "WebJudgeSpec",
+    "as_judge",
     "gold_labels",
     "judge_options",
     "kept_steps",
@@ -68,6 +71,7 @@ _HOMES = {
     "Constant": "baselines",
     "Ensemble": "combine",
     "EvidenceOnly": "wrappers.rewritten",
+    "FunctionJudge": "function",
     "JUDGES": "registry",
     "Judgement": "judgement",
     "LabelOracle": "baselines",
@@ -89,6 +93,7 @@ _HOMES = {
     "Vote": "combine",
     "WebJudge": "webjudge",
     "WebJudgeSpec": "webjudge",
+    "as_judge": "function",
     "gold_labels": "labels",
     "judge_options": "registry",
     "kept_steps": "steps",

@@ -18,17 +18,19 @@ asks (`base_url`, `budget_usd`, …), and those that go around any judge (`Aroun
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta
 
 from prill.cache import DiskCache
 from prill.captioner.registry import make_captioner
+from prill.checks import expect_judge
 from prill.config.values import PartConfig, name_of
 from prill.errors import UsageError
 from prill.evaluators.baselines import Constant, LabelOracle, NoiseSpec, NoisyLabels, oracle
@@ -182,6 +184,7 @@ def make_judge(
                 return _build({**judge, **options}, context, place)
         except RecursionError:
             raise UsageError(f"{place}judges of judges without end: one names itself, or they are too many") from None
+    expect_judge(judge)
     return Around(**read_options(Around, options, "a judge that is made already", lax=lax)).put_around(judge)
 
 
@@ -235,6 +238,8 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
             raise
         raise UsageError(f"{place}name: {error}") from None
     own = options_of(maker)
+    if inspect.isroutine(maker) and (inspect.iscoroutinefunction(maker) or "trajectory" in own):
+        expect_judge(maker)  # a function that judges, where one that makes a judge is wanted
     asks_model = asks_a_model(maker)
     usd = None
     if "judges" in own:  # what a judge of judges says of a model or a captioner holds for those that say nothing
@@ -265,8 +270,10 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
     what = f"judge {name!r}"
     with _budget(usd if usd is not None else settings.pop("budget_usd", None), what, place, lax=context.lax):
         judge: Evaluator = maker(**read_options(maker, table, what, place=place, parts=parts, lax=context.lax))
-    if not (callable(judge) and hasattr(judge, "info") and hasattr(judge, "screenshots")):
-        raise UsageError(f"{place}{name} gave a {type(judge).__name__}: a judge has info, screenshots and __call__")
+    try:
+        expect_judge(judge)
+    except UsageError as error:
+        raise UsageError(f"{place}{name}: {error}") from None
     return Around(**read_options(Around, around, what, place=place, lax=context.lax)).put_around(judge)
 
 
@@ -285,9 +292,11 @@ def _part(part: object, context: _Context, place: str) -> Evaluator:
         return _build(part, context, f"{place}.")
     if isinstance(part, str):
         return _build({"name": part}, context, f"{place}.")
-    if not (callable(part) and hasattr(part, "info") and hasattr(part, "screenshots")):
-        raise OptionError(f"{place}: expected a judge, its name or a table, got {part!r}", "judges")
-    return part
+    try:
+        expect_judge(part)
+    except UsageError as error:
+        raise OptionError(f"{place}: expected a judge, its name or a table: {error}", "judges") from None
+    return cast(Evaluator, part)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ class HumanReplay:
             str | Sequence[Trajectory], msgspec.Meta(description="the trajectories to play again, or a file of them")
         ],
     ) -> None:
-        items = read_trajectories(trajectories) if isinstance(trajectories, str | Path) else trajectories
+        items = read_trajectories(trajectories, on_error="skip") if isinstance(trajectories, str | Path) else trajectories
         self._trajectories = [item for item in items if isinstance(item, Trajectory)]
         self._by_task: dict[str, Trajectory] = {}
         for trajectory in self._trajectories:

@@ -9,9 +9,10 @@ from prill.lazy import lazily
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
 
 if TYPE_CHECKING:
-    from prill.captioner.registry import CaptionerConfig
-    from prill.captioner.registry import make_captioner as captioner
+    from prill.captioner.registry import CaptionerConfig, make_captioner
     from prill.emulators.registry import make_environment as environment
+    from prill.evaluators.function import as_judge
+    from prill.evaluators.meta.agreement import agreement
     from prill.evaluators.registry import JudgeConfig
     from prill.evaluators.registry import make_judge as judge
     from prill.files.shards import Shard
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from prill.refine.rewards.reward import make_reward as reward
     from prill.runs.score import ScoreConfig
     from prill.scoring import score, score_files, score_stream
-    from prill.store import read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
+    from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
     from prill.tables import table
     from prill.verdict_log import merge_verdicts
 
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Action",
+    "BadLine",
     "CaptionerConfig",
     "EndpointError",
     "EnvironmentFailure",
@@ -52,9 +54,11 @@ __all__ = [
     "Usage",
     "UsageError",
     "Verdict",
-    "captioner",
+    "agreement",
+    "as_judge",
     "environment",
     "judge",
+    "make_captioner",
     "merge_verdicts",
     "model",
     "policy",
@@ -72,15 +76,18 @@ __all__ = [
 ]
 # What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
 _HOMES = {
+    "BadLine": "store",
     "CaptionerConfig": "captioner.registry",
     "JudgeConfig": "evaluators.registry",
     "ModelConfig": "models.registry",
     "PolicyConfig": "policies.registry",
     "ScoreConfig": "runs.score",
     "Shard": "files.shards",
-    "captioner": "captioner.registry:make_captioner",
+    "agreement": "evaluators.meta.agreement:agreement",
+    "as_judge": "evaluators.function",
     "environment": "emulators.registry:make_environment",
     "judge": "evaluators.registry:make_judge",
+    "make_captioner": "captioner.registry",
     "merge_verdicts": "verdict_log",
     "model": "models.registry:make_model",
     "policy": "policies.registry:make_policy",

@@ -9,11 +9,12 @@ import os
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, closing, nullcontext
+from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
+from prill.checks import checked_trajectories, expect_judge
 from prill.errors import InputError, UsageError
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, expect_place, is_stdout
@@ -22,10 +23,10 @@ from prill.protocols import Engine, Estimator, Evaluator, concurrency_of
 from prill.store import BadLine, Intake, Item, read_trajectories, read_verdicts
 from prill.tables import Verdicts
 from prill.transcripts.files import TranscriptLog
-from prill.types import Usage, Verdict
+from prill.types import Trajectory, Usage, Verdict
 from prill.verdict_log import RETRIED, VerdictLog, open_log
 from prill.workers.engines import make_engine
-from prill.workers.items import KeyMade, judge_items, key_of, transcript_log
+from prill.workers.items import JudgeFaults, KeyMade, judge_items, key_of, keyed_verdict, transcript_log
 from prill.workers.items import verdict_key as verdict_key  # here, too: what scores goes by it
 from prill.workers.judging import Elsewhere, gather_left_over
 from prill.workers.parts import Ended, Shards
@@ -99,20 +100,31 @@ def score(
     concurrency: int | None = None,
     transcripts: str | os.PathLike[str] | None = None,
 ) -> Verdicts:
-    """Verdicts in the order of the trajectories (or of the lines of a file): the one synchronous door, for scripts.
+    """Judges trajectories: the one synchronous door, for scripts. In a notebook, where an event loop is running already, too.
 
-    `concurrency` is how many trajectories are judged at a time; None: as many as the judge's model takes calls.
-    `transcripts` is a folder to keep what models were asked and answered. Broken lines become verdicts unscored with `input`.
-    Works also where an event loop is running already, in a notebook say. Raises EndpointError and UsageError.
+    Args:
+        trajectories: a list or another iterable of `Trajectory`, or the path of a trajectory file. Of a list, all are checked
+            before the first is judged. Broken lines (`BadLine`) become verdicts unscored with `input`.
+        judge: what `prill.judge(name, …)` or `prill.as_judge` makes.
+        concurrency: how many trajectories are judged at a time; None: as many as the judge's model takes calls.
+        transcripts: a folder to keep what models were asked and answered; None: it is not kept.
+
+    Returns:
+        The verdicts in the order of the trajectories, or of the lines of the file. What could not be judged is unscored, with a
+        reason; where the judge itself raised, with the name of the exception, and its traceback is logged once.
+
+    Raises:
+        InputError: a trajectory has a value of another type than its record says; the message names the field.
+        UsageError: what is given is not a judge, or not trajectories.
+        EndpointError: the judge's model cannot be asked at all.
     """
+    expect_judge(judge)
 
     async def run() -> Verdicts:
-        source: Iterable[Item] = (
-            trajectories if not isinstance(trajectories, str | os.PathLike) else read_trajectories(trajectories)
-        )
         at_once = concurrency or _concurrency(judge)
         with transcript_log(transcripts) as log:
-            verdicts = {place: verdict async for place, verdict in _stream(judge, enumerate(source), at_once, log)}
+            source = enumerate(_items(trajectories))
+            verdicts = {place: verdict async for place, verdict in _stream(judge, source, at_once, log)}
         return Verdicts(verdicts[place] for place in sorted(verdicts))
 
     try:
@@ -126,32 +138,40 @@ def score(
 
 
 async def score_stream(
-    trajectories: Iterable[Item],
+    trajectories: Iterable[Item] | str | os.PathLike[str],
     judge: Evaluator,
     *,
     concurrency: int | None = None,
     transcripts: str | os.PathLike[str] | None = None,
 ) -> AsyncGenerator[Verdict]:
-    """Judges trajectories and gives the verdicts as they finish.
+    """Judges trajectories and gives each verdict when it is there; the input is read only as far as needed.
 
     Args:
-        trajectories: The trajectories, read only as far as needed. A broken line becomes a verdict unscored with `input`.
-        judge: The judge.
-        concurrency: The most trajectories at a time. None: as many as the judge's model takes calls.
-        transcripts: A folder for what models were asked and answered. None: none are kept.
+        trajectories: as for `score`.
+        judge: as for `score`.
+        concurrency: how many trajectories are judged at a time; None: as many as the judge's model takes calls.
+        transcripts: a folder to keep what models were asked and answered; None: it is not kept.
 
     Yields:
-        The verdicts, in the order in which they finish.
+        The verdicts, in the order in which they are ready.
 
     Raises:
-        EndpointError: The judge's model cannot be used at all.
-        UsageError: The judge cannot be used as described.
+        InputError: as `score`; of other iterables than lists when the trajectory's turn comes.
+        UsageError: as `score`.
+        EndpointError: as `score`.
     """
+    expect_judge(judge)
     at_once = concurrency or _concurrency(judge)
     with transcript_log(transcripts) as log:
-        async with aclosing(_stream(judge, enumerate(trajectories), at_once, log)) as verdicts:
+        async with aclosing(_stream(judge, enumerate(_items(trajectories)), at_once, log)) as verdicts:
             async for _, verdict in verdicts:
                 yield verdict
+
+
+def _items(trajectories: Iterable[Item] | str | os.PathLike[str]) -> Iterable[Item]:
+    if isinstance(trajectories, str | os.PathLike):
+        return read_trajectories(trajectories, on_error="yield")
+    return checked_trajectories(trajectories, BadLine)
 
 
 async def score_files(
@@ -199,6 +219,7 @@ async def score_files(
         UsageError: No trajectory could be read, or the output is an input or holds something else.
         EndpointError: The judge's model cannot be used at all.
     """
+    expect_judge(judge)
     elsewhere = None if engine is None else make_engine(engine)
     if elsewhere is not None:
         expect_place(output, "verdicts of several machines")
@@ -275,20 +296,35 @@ async def _stream(
     evaluator: Evaluator, source: Iterable[tuple[int, Item]], concurrency: int, log: TranscriptLog | None
 ) -> AsyncGenerator[tuple[int, Verdict]]:
     ready: asyncio.Queue[tuple[int, Verdict] | None] = asyncio.Queue()
-    stop = asyncio.Event()
+    stop, faults = asyncio.Event(), JudgeFaults()
+    # Verdicts that nobody takes hold up the judging: the input is read only as far as needed.
+    room, held = asyncio.Semaphore(2 * concurrency), 0
+
+    async def judge(trajectory: Trajectory) -> Verdict:
+        nonlocal held
+        await room.acquire()
+        with ExitStack() as without_verdict:
+            without_verdict.callback(room.release)
+            verdict = await keyed_verdict(evaluator, trajectory, faults=faults)
+            without_verdict.pop_all()
+        held += 1
+        return verdict
 
     def record(place: int, verdict: Verdict) -> None:
         ready.put_nowait((place, verdict))
 
     async def run() -> None:
         try:
-            await judge_items(evaluator, source, concurrency, stop, record, log=log)
+            await judge_items(evaluator, source, concurrency, stop, record, log=log, judge=judge)
         finally:
             ready.put_nowait(None)
 
     running = asyncio.create_task(run())
     try:
         while (entry := await ready.get()) is not None:
+            if held:  # broken lines are not judged
+                held -= 1
+                room.release()
             yield entry
         await running
     finally:

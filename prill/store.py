@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import logging
 import os
 import shutil
 import sqlite3
-import sys
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, get_args, overload
 
 import msgspec
 
 from prill.cache import scratch_database
+from prill.checks import check_record, expect_several, missing_image, unwritable
 from prill.errors import InputError, UsageError
 from prill.files.checksums import expect_unchanged
 from prill.files.faults import duplicate, line_fault
@@ -35,6 +36,8 @@ _FIELDS: dict[type, frozenset[str]] = {
     cls: frozenset(f.name for f in fields(cls)) for cls in (Trajectory, Task, Observation, Action, Step)
 }
 _encoder = msgspec.json.Encoder()
+_log = logging.getLogger("prill.store")
+OnError = Literal["raise", "skip", "yield"]  # what is done with a line that is no trajectory
 _T = TypeVar("_T")
 _R = TypeVar("_R", Trajectory, LabelRecord)
 
@@ -54,20 +57,68 @@ class BadLine:
         return f"{self.place}: {self.problem}"
 
 
-def read_trajectories(path: str | os.PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every trajectory of a file, with screenshot paths made absolute; a broken line comes as BadLine and reading goes on.
+@overload
+def read_trajectories(
+    path: str | os.PathLike[str], on_error: Literal["raise", "skip"] = "raise"
+) -> Generator[Trajectory, None, None]: ...
 
-    Of a folder, those of its trajectory files; `-` is standard input. Screenshots must lie in the file's folder or below it (of
-    what comes through a pipe, in the current one). Whether they exist is found out by whoever opens them.
+
+@overload
+def read_trajectories(
+    path: str | os.PathLike[str], on_error: Literal["yield"]
+) -> Generator[Trajectory | BadLine, None, None]: ...
+
+
+def read_trajectories(
+    path: str | os.PathLike[str], on_error: OnError = "raise"
+) -> Generator[Trajectory, None, None] | Generator[Trajectory | BadLine, None, None]:
+    """The trajectories of a file, read one at a time: `list(prill.read_trajectories("runs.jsonl"))` has them all.
+
+    Screenshot paths are made absolute. Screenshots must lie in the file's folder or below it (of what comes through a pipe, in
+    the current one); whether they exist is found out by whoever opens them.
+
+    Args:
+        path: a trajectory file (JSON Lines, plain or gzip), a folder of them, or `-` for standard input.
+        on_error: what is done with a line that is no trajectory. `raise` ends the reading with an error that names file and
+            line. `skip` leaves it out; how many were left out is logged as a warning at the end. `yield` gives a `BadLine` in
+            its place; `prill.score` makes it a verdict unscored with `input`.
+
+    Returns:
+        An iterator of `Trajectory`; with `yield`, of `Trajectory` and `BadLine`.
+
+    Raises:
+        InputError: a line is broken, with `raise`; in all cases, an archive is damaged and cannot be read further.
+        UsageError: there is no such file, a folder has no trajectories, or `on_error` is something else.
     """
-    for _, item in numbered_trajectories(path):
-        yield item
+    if on_error not in get_args(OnError):
+        raise UsageError(f"on_error is {on_error!r}: give one of {', '.join(get_args(OnError))}", parameters=("on_error",))
+    items = (item for _, item in numbered_trajectories(path))
+    return items if on_error == "yield" else _only_good(items, path, skip=on_error == "skip")
+
+
+def _only_good(
+    items: Iterable[Trajectory | BadLine], path: str | os.PathLike[str], *, skip: bool
+) -> Generator[Trajectory, None, None]:
+    first, count = "", 0
+    try:
+        for item in items:
+            if isinstance(item, Trajectory):
+                yield item
+            elif not skip:
+                raise InputError(item.message)
+            else:
+                first, count = first or item.message, count + 1
+    finally:
+        if count:
+            lines = "1 broken line" if count == 1 else f"{count} broken lines"
+            _log.warning("%s: %s left out; the first is %s", os.fspath(path), lines, first)
 
 
 def numbered_trajectories(
     path: str | os.PathLike[str], note: Callable[[str, Iterable[str]], object] = lambda place, keys: None
 ) -> Iterator[tuple[str, Trajectory | BadLine]]:
-    """Like `read_trajectories`, each with its place, `file:line`; `note` is told the paths of unknown keys, if any."""
+    """All items of `read_trajectories(path, "yield")`, each with its place, `file:line`; `note` is told the paths of unknown
+    keys, if any."""
     for file in trajectory_files([path]):
         expect_unchanged(file)
         root = folder_of(file)
@@ -129,9 +180,19 @@ def encode(record: object) -> bytes:
 def encode_trajectory(trajectory: Trajectory, root: Path) -> bytes:
     """One line of a trajectory file in folder `root`; screenshots below it are written as relative paths.
 
-    Raises InputError when a screenshot lies elsewhere, and for half a character: the file could not be read back.
+    Raises InputError that names the field when a screenshot lies elsewhere, when a value is of another type than its record
+    says, and for half a character: the file could not be read back.
     """
-    return encode_as(trajectory.id, _plain(with_screenshots(trajectory, lambda path, at: _relative(path, root, at))))
+    check_record(trajectory)
+    return _encoded(trajectory, root)
+
+
+def _encoded(trajectory: Trajectory, root: Path) -> bytes:
+    here = with_screenshots(trajectory, lambda path, at: _relative(path, root, at))
+    try:
+        return encode_as(trajectory.id, _plain(here))
+    except TypeError:  # metadata may hold anything
+        raise InputError(f"trajectory {trajectory.id!r}: {unwritable(here, msgspec.to_builtins, '')}") from None
 
 
 def encode_as(id: str, record: object) -> bytes:
@@ -188,7 +249,7 @@ def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
             record = decoder.decode(line.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if not line.complete:
-                print(f"prill: {path}:{line.number}: incomplete last line skipped", file=sys.stderr)
+                _log.warning("%s:%d: incomplete last line skipped", os.fspath(path), line.number)
                 return
             raise InputError(f"{path}:{line.number}: {line_fault(line.data, error, type_)}") from None
         count += 1
@@ -286,11 +347,22 @@ def _plain(trajectory: Trajectory) -> Mapping[str, Any]:
 
 
 def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Trajectory]) -> int:
-    """Writes a trajectory file, packed when its name ends in .gz; returns how many there are.
+    """Writes a trajectory file, packed when its name ends in .gz. The file appears when it is whole.
 
     Screenshots that do not lie in the file's folder or below are copied to `images/` beside it, so that the folder can be
-    moved as a whole. The file appears when it is whole. Raises UsageError for ids that come again, for a file that cannot be
-    written and for one that holds something else, InputError for a record that could not be read back; nothing is written then.
+    moved as a whole.
+
+    Args:
+        path: the file to write; one with trajectories is replaced.
+        trajectories: the records, each with an id of its own; they are taken one at a time.
+
+    Returns:
+        How many trajectories there are.
+
+    Raises:
+        InputError: a record could not be read back: the message names it, the field, what was expected and what is there. That
+            is so for a value of another type, a screenshot that is missing, and an unpaired surrogate. Nothing is written.
+        UsageError: ids come again, the file cannot be written, or it holds something else. Nothing is written.
     """
     check_output(path, "trajectories")
     root = folder_of(path)
@@ -299,21 +371,38 @@ def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Traj
     def line(trajectory: Trajectory | BadLine) -> bytes:
         if isinstance(trajectory, BadLine):
             raise InputError(f"a broken line cannot be written: {trajectory.message}")
-        if not trajectory.id:
-            raise InputError("a trajectory without an id cannot be written")
-        return encode_trajectory(with_screenshots(trajectory, copies.place), root)
+        check_record(trajectory)
+        return _encoded(copies.placed(trajectory), root)
 
     with ExitStack() as on_failure:
         on_failure.callback(copies.remove)
-        count = _write_lines(path, trajectories, line, lambda trajectory: trajectory.id)
+        count = _write_lines(path, expect_several(trajectories, "trajectories"), line, lambda trajectory: trajectory.id)
         on_failure.pop_all()
     return count
 
 
 def write_labels(path: str | os.PathLike[str], labels: Iterable[LabelRecord]) -> int:
-    """Writes a label file like `write_trajectories`. An id may come again, but not from the same annotator of one source."""
+    """Writes a label file, packed when its name ends in .gz. The file appears when it is whole.
+
+    Args:
+        path: the file to write; one with labels is replaced.
+        labels: the records. An id may come again, but not from the same annotator of one source.
+
+    Returns:
+        How many labels there are.
+
+    Raises:
+        InputError: a record could not be read back, as for `write_trajectories`. Nothing is written.
+        UsageError: a label comes again, the file cannot be written, or it holds something else. Nothing is written.
+    """
     check_output(path, "labels")
-    return _write_lines(path, labels, encode, lambda label: (label.id, label.source, label.annotator))
+
+    def line(label: LabelRecord) -> bytes:
+        check_record(label)
+        return encode_as(label.id, label)
+
+    records = expect_several(labels, "labels")
+    return _write_lines(path, records, line, lambda label: (label.id, label.source, label.annotator))
 
 
 def copy_image(path: str, folder: Path) -> Path:
@@ -345,7 +434,17 @@ class _ImageCopies:
         self._before = set(self._folder.iterdir()) if self._folder.is_dir() else None
         self._copies: dict[str, Path] = {}
 
-    def place(self, path: str, at: str) -> str:
+    def placed(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory with its screenshots below the folder. Raises InputError for one that is missing."""
+
+        def place(path: str, at: str) -> str:
+            if (fault := missing_image(path)) is not None:
+                raise InputError(f"trajectory {trajectory.id!r}: {at.removeprefix('$.')}: {fault}")
+            return self._place(path, at)
+
+        return with_screenshots(trajectory, place)
+
+    def _place(self, path: str, at: str) -> str:
         """Where a screenshot is, or now is, below the folder."""
         if not in_memory(path):
             with suppress(InputError):
@@ -370,7 +469,7 @@ def _write_lines(
     repeats: dict[str, None] = {}
     with writing(path) as file, _packed(file, os.fspath(path).endswith(".gz")) as out:
         for record in records:
-            data = _encoded(line, record)
+            data = line(record)
             if identity(record) in identities:
                 repeats[record.id] = None
             identities.add(identity(record))
@@ -384,13 +483,6 @@ def _write_lines(
 def _packed(file: Writer, packed: bool) -> AbstractContextManager[Writer]:
     # Without the time of writing: equal records give equal files.
     return gzip.GzipFile("", "wb", fileobj=file, mtime=0) if packed else nullcontext(file)
-
-
-def _encoded(line: Callable[[_R], bytes], record: _R) -> bytes:
-    try:
-        return line(record)
-    except (TypeError, UnicodeEncodeError) as error:
-        raise InputError(f"{record.id!r} cannot be written: {error}") from None
 
 
 # Input files for scoring: ids once, broken lines as items of their own, a clear error when nothing can be read.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from prill.errors import MissingExtra
@@ -46,10 +46,11 @@ _FORMULA = tuple("=+-@＝＋－＠")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under named columns, as `prill.table` makes them."""
+    """Rows under named columns, as `prill.table` makes them; `types` has the type of each column's cells."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    types: Mapping[str, type] = field(default_factory=lambda: _TYPES, repr=False)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -66,7 +67,7 @@ class Table:
             raise MissingExtra("pandas") from None
         dtypes = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
         return pandas.DataFrame(
-            {name: pandas.array(cells, dtype=dtypes[_TYPES[name]]) for name, cells in self._columns()}, columns=self.columns
+            {name: pandas.array(cells, dtype=dtypes[self.types[name]]) for name, cells in self._columns()}, columns=self.columns
         )
 
     def to_arrow(self) -> pyarrow.Table:
@@ -76,7 +77,7 @@ class Table:
         except ImportError:
             raise MissingExtra("pyarrow") from None
         types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-        return pyarrow.table({name: pyarrow.array(cells, types[_TYPES[name]]) for name, cells in self._columns()})
+        return pyarrow.table({name: pyarrow.array(cells, types[self.types[name]]) for name, cells in self._columns()})
 
     def to_datasets(self) -> Dataset:
         """A data set of Hugging Face's `datasets`. Raises MissingExtra."""

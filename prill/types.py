@@ -24,7 +24,7 @@ UnscoredReason = Literal[
     "timeout",  # no answer within the time limit
     "refusal",  # the model declined to judge
     "truncated",  # the reply was cut by its token limit, twice
-    "parse",  # the reply holds no verdict that was offered
+    "parse",  # the reply holds no verdict that was offered, or a judge of one's own raised an exception
     "context",  # the evidence does not fit the model's window
     "budget",  # the money limit was reached before the call
     "no_evidence",  # the evaluator needs something the trajectory lacks

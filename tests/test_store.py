@@ -3,6 +3,8 @@
 import contextlib
 import gzip
 import json
+import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prill.errors import InputError, UsageError
-from prill.store import BadLine, decode_trajectory, encode, encode_trajectory, read_labels, read_trajectories, read_verdicts
+from prill.store import (
+    BadLine,
+    OnError,
+    decode_trajectory,
+    encode,
+    encode_trajectory,
+    read_labels,
+    read_trajectories,
+    read_verdicts,
+)
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
 FULL = {
@@ -124,11 +135,65 @@ def test_reading_survives_a_broken_line(packed: bool, tmp_path: Path) -> None:
     lines = b'{"id": "a", "task": {"goal": "g"}}\n\n{"id": "b", "task": {}}\n{"id": "c", "task": {"goal": "g"}}'
     path = tmp_path / "t.jsonl"  # the content, not the name, tells that it is packed
     path.write_bytes(gzip.compress(lines) if packed else lines)
-    first, broken, last = read_trajectories(path)
+    first, broken, last = read_trajectories(path, on_error="yield")
     assert (first.id, last.id) == ("a", "c")
     assert isinstance(broken, BadLine)
     assert broken.id == "b"
     assert broken.message == f"{path}:3: missing field `goal` - at `$.task`"
+
+
+def broken_file(folder: Path) -> Path:
+    path = folder / "t.jsonl"
+    good = b'{"id": "%d", "task": {"goal": "g"}}\n'
+    path.write_bytes(good % 1 + b'{"id": "b", "task": {}}\n' + good % 2 + b"{\n" + good % 3)
+    return path
+
+
+def test_a_broken_line_is_an_error_with_its_place(tmp_path: Path) -> None:
+    path = broken_file(tmp_path)
+    reading = read_trajectories(path)
+    assert next(reading).id == "1"  # one at a time: what comes before the line is there
+    with pytest.raises(InputError, match=re.escape(f"{path}:2: missing field `goal` - at `$.task`")):
+        next(reading)
+
+
+def test_broken_lines_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = broken_file(tmp_path)
+    assert [run.id for run in read_trajectories(path, on_error="skip")] == ["1", "2", "3"]
+    assert caplog.messages == [f"{path}: 2 broken lines left out; the first is {path}:2: missing field `goal` - at `$.task`"]
+    assert [(record.name, record.levelname) for record in caplog.records] == [("prill.store", "WARNING")]
+    caplog.clear()
+    reading = read_trajectories(path, on_error="skip")
+    assert [next(reading).id for _ in range(2)] == ["1", "2"]
+    reading.close()  # whoever stops is told of what was read
+    assert caplog.messages[0].startswith(f"{path}: 1 broken line left out;")
+
+
+def test_a_whole_file_is_read_in_silence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b'{"id": "a", "task": {"goal": "g"}}\n')
+    assert [len(list(read_trajectories(path, how))) for how in ("raise", "skip", "yield")] == [1, 1, 1]
+    assert not caplog.records
+
+
+def test_an_unknown_way_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="on_error is 'ignore': give one of raise, skip, yield"):
+        read_trajectories(tmp_path / "t.jsonl", on_error="ignore")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("how", ["raise", "skip", "yield"])
+def test_one_trajectory_is_held_at_a_time(how: OnError, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    with path.open("wb") as file:
+        for i in range(2000):
+            file.write(b'{"id": "%d", "task": {"goal": "%s"}}\n' % (i, b"x" * 10_000))
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_trajectories(path, how)) == 2000  # type: ignore[call-overload]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2_000_000
 
 
 def test_missing_file_is_a_usage_error(tmp_path: Path) -> None:
@@ -153,7 +218,7 @@ def test_flipped_byte_is_an_input_error(tmp_path: Path) -> None:
     packed[20] ^= 0xFF
     (tmp_path / "t.jsonl.gz").write_bytes(packed)
     with pytest.raises(InputError, match="cannot be read further"):
-        list(read_trajectories(tmp_path / "t.jsonl.gz"))
+        list(read_trajectories(tmp_path / "t.jsonl.gz", on_error="yield"))
 
 
 def test_verdict_keys_are_the_documented(tmp_path: Path) -> None:

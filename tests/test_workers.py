@@ -182,11 +182,18 @@ async def test_error_there_ends_the_run_here(tmp_path: Path, judge: Evaluator) -
     assert (await score_files([path], judge, out, processes=1, limit=1)).skipped == 1
 
 
-@pytest.mark.parametrize(("number", "said"), [(405, "the judge was cancelled"), (406, "Unmade: out of the ordinary")])
-async def test_odd_error_there_hangs_nobody(tmp_path: Path, judge: Evaluator, number: int, said: str) -> None:
-    path = write(tmp_path / "t.jsonl", [2, number])
-    with pytest.raises(RuntimeError, match=said):
+async def test_odd_error_there_hangs_nobody(tmp_path: Path, judge: Evaluator) -> None:
+    path = write(tmp_path / "t.jsonl", [2, 405])
+    with pytest.raises(RuntimeError, match="the judge was cancelled"):
         await asyncio.wait_for(score_files([path], judge, tmp_path / "v.jsonl", processes=2, concurrency=2), 120)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_what_a_judge_raises_costs_its_trajectory(tmp_path: Path, judge: Evaluator, processes: int) -> None:
+    path, out = write(tmp_path / "t.jsonl", [2, 406, 4]), tmp_path / "v.jsonl"
+    tally = await score_files([path], judge, out, processes=processes, concurrency=2)
+    assert (tally.succeeded, dict(tally.unscored)) == (2, {"parse": 1})
+    assert tally.problems == ["t1: parse: the judge 'parity' raised Unmade"]
 
 
 @pytest.mark.parametrize(

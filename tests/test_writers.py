@@ -88,9 +88,14 @@ def test_images_in_memory_are_always_copied(tmp_path: Path, monkeypatch: pytest.
     (above / "t.jsonl").unlink()
 
 
-def test_a_missing_image_below_is_no_error(tmp_path: Path) -> None:
-    prill.write_trajectories(tmp_path / "t.jsonl", [trajectory("a", str(tmp_path / "gone.png"))])
-    assert read(tmp_path / "t.jsonl")[0].observations[0].screenshot == str(tmp_path / "gone.png")
+@pytest.mark.parametrize("place", ["", "elsewhere/"])
+def test_a_missing_image_is_named_with_the_nearest(place: str, tmp_path: Path) -> None:
+    picture(tmp_path / place / "shot-1.png")
+    run = trajectory("a", str(tmp_path / place / "shot1.png"))
+    said = r"trajectory 'a': final\.screenshot: expected an image file; there is none at '.*shot1\.png'"
+    with pytest.raises(InputError, match=rf"{said} \(did you mean 'shot-1.png'\?\)"):
+        prill.write_trajectories(tmp_path / "t.jsonl", [run])
+    assert not (tmp_path / "t.jsonl").exists()
 
 
 def test_ids_that_come_again_are_named(tmp_path: Path) -> None:
@@ -112,11 +117,19 @@ def unreadable() -> Iterator[Trajectory]:
 
 LOST = BadLine("x", "other.jsonl:7", "missing field `id`", b"{}")
 WRONG = [
-    ([trajectory("a", "/nowhere/x.png")], InputError, "image /nowhere/x.png is missing"),
+    (
+        [trajectory("a", "/nowhere/x.png")],
+        InputError,
+        "trajectory 'a': final.screenshot: expected an image file; there is none at '/nowhere/x.png'",
+    ),
     ([LOST], InputError, "a broken line cannot be written: other.jsonl:7: missing field"),
-    ([trajectory("")], InputError, "without an id"),
+    ([trajectory("")], InputError, "trajectory '': id: expected text that is not empty"),
     ([trajectory("ok"), replace(trajectory("bad"), answer="\ud800")], InputError, "'bad' cannot be written: "),
-    ([replace(trajectory("bad"), metadata={"x": object()})], InputError, "'bad' cannot be written: .*unsupported"),
+    (
+        [replace(trajectory("bad"), metadata={"x": object()})],
+        InputError,
+        "trajectory 'bad': metadata.x: a value of type object cannot be written as JSON",
+    ),
     (unreadable(), FileNotFoundError, "the caller's own"),
 ]
 

@@ -1,6 +1,6 @@
 """Calibration: maps from scores to probabilities, how good scores are as probabilities, and a judge whose scores are mapped.
 
-`prill calibrate` makes the file (`prill.evaluators.meta.calibrate`); `Calibrated` puts it to use.
+`prill calibrate` makes the file (`prill.evaluators.meta.calibration_fit`); `Calibrated` puts it to use.
 """
 
 from __future__ import annotations

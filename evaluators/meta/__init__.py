@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.evaluators.meta.agreement import agreement_of, by_step, pair
+    from prill.evaluators.meta.agreement import Agreement, agreement_of, by_step, pair
     from prill.evaluators.meta.annotators import annotator_agreement
-    from prill.evaluators.meta.calibrate import calibrate
+    from prill.evaluators.meta.calibration_fit import calibrate
     from prill.evaluators.meta.comparison import compare, rank_agents, slices
     from prill.evaluators.meta.corrections import correct, load_corrections
+    from prill.evaluators.meta.figure import Figure
     from prill.evaluators.meta.reference import reference_action, reference_verdict
 
 __all__ = [
+    "Agreement",
+    "Figure",
     "agreement_of",
     "annotator_agreement",
     "by_step",
@@ -29,10 +32,12 @@ __all__ = [
     "slices",
 ]
 _HOMES = {
+    "Agreement": "agreement",
+    "Figure": "figure",
     "agreement_of": "agreement",
     "annotator_agreement": "annotators",
     "by_step": "agreement",
-    "calibrate": "calibrate",
+    "calibrate": "calibration_fit",
     "compare": "comparison",
     "correct": "corrections",
     "load_corrections": "corrections",

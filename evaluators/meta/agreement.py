@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import expected_calibration_error, reliability
-from prill.evaluators.fitted.overlap import Overlap, overlap_of
-from prill.evaluators.labels import cluster, latest_verdicts
+from prill.evaluators.fitted.overlap import Overlap, fitted_caution, overlap_of
+from prill.evaluators.labels import cluster, latest_verdicts, task_names
+from prill.evaluators.meta.figure import HEADING, Figure, about_intervals, figure_row
 from prill.evaluators.metrics import FIGURES, Method, auc, auc_interval, figures, intervals, method_of, wilson
-from prill.labels.truth import labels_of, truth_of, why_undecided
-from prill.types import EvaluatorInfo, LabelRecord, UnscoredReason, Verdict
+from prill.labels.truth import RULES, labels_of, truth_of, why_undecided
+from prill.store import read_labels, read_trajectories, read_verdicts
+from prill.tables import Table, printable
+from prill.types import EvaluatorInfo, LabelRecord, Trajectory, UnscoredReason, Verdict
 
 if TYPE_CHECKING:
+    import pandas
     from numpy.typing import NDArray
 
+_Path = str | os.PathLike[str]
 
 _GOOD = ("towards", "reached")  # labels of steps that bring the goal nearer
 _UNSCORED = 4  # the column of a table of counts behind tp, fp, tn, fn
@@ -70,22 +76,6 @@ class Pairing:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One figure with its 95 % interval, and how that was found; all three are None where the data give no interval.
-
-    `bootstrap` draws whole clusters; `t` is the jackknife's where there are fewer than 20 of them; `wilson` is that of a share
-    that no cluster moves, such as 0 or 1. `undefined`: the denominator is 0, and `value` is 0 by convention.
-    """
-
-    name: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-    interval: Method | Literal["wilson"] | None = None
-    undefined: bool = False
-
-
-@dataclass(frozen=True)
 class Confusion:
     """Counts of trajectories that have both a verdict and a label. Positive is success."""
 
@@ -97,7 +87,8 @@ class Confusion:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """The comparison of one evaluator's verdicts with labels of one source.
+    """The comparison of one evaluator's verdicts with labels of one source. Each figure is an attribute, too: `kappa.value`,
+    `kappa.low`, `kappa.high`; `print` shows the same as `prill agree`, `to_pandas()` makes a data frame.
 
     `unscored` counts, by reason, labelled trajectories that the judge could not judge; `missing` those that have no verdict at
     all, and count as wrong in the last figure too. `undecided` are those where the rule `truth` decides nothing, and
@@ -125,6 +116,145 @@ class Agreement:
     clusters: int
     clustered_by: Literal["task", "trajectory"]
     fitted: Overlap | None = None
+
+    @property
+    def accuracy(self) -> Figure:
+        """Share of the judged trajectories whose verdict is the label, in [0, 1]."""
+        return self._figure("accuracy")
+
+    @property
+    def balanced_accuracy(self) -> Figure:
+        """Mean of recall and specificity, in [0, 1]."""
+        return self._figure("balanced accuracy")
+
+    @property
+    def precision(self) -> Figure:
+        """Share of label successes among the judge's successes, in [0, 1]."""
+        return self._figure("precision")
+
+    @property
+    def recall(self) -> Figure:
+        """Share of the label successes that the judge calls successes, in [0, 1]."""
+        return self._figure("recall")
+
+    @property
+    def f1(self) -> Figure:
+        """Harmonic mean of precision and recall, in [0, 1]."""
+        return self._figure("F1")
+
+    @property
+    def specificity(self) -> Figure:
+        """Share of the label failures that the judge calls failures, in [0, 1]."""
+        return self._figure("specificity")
+
+    @property
+    def npv(self) -> Figure:
+        """Negative predictive value: share of label failures among the judge's failures, in [0, 1]."""
+        return self._figure("NPV")
+
+    @property
+    def kappa(self) -> Figure:
+        """Cohen's kappa: agreement beyond chance, in [-1, 1]; 0 is chance."""
+        return self._figure("kappa")
+
+    @property
+    def auc(self) -> Figure:
+        """Chance that a label success has a higher score than a label failure, in [0, 1]; 0.5 is chance."""
+        return self._figure("AUC")
+
+    @property
+    def accuracy_unscored_as_wrong(self) -> Figure:
+        """Accuracy when what has no verdict counts as wrong, in [0, 1]."""
+        return self._figure("accuracy, unscored as wrong")
+
+    @property
+    def brier_score(self) -> Figure | None:
+        """Mean squared distance of the scores from the labels, in [0, 1]; None where every score is 0 or 1."""
+        return next((figure for figure in self.scores if figure.name == "Brier score"), None)
+
+    @property
+    def calibration_error(self) -> Figure | None:
+        """Expected calibration error of the scores, in [0, 1]; None where every score is 0 or 1."""
+        return next((figure for figure in self.scores if figure.name == "calibration error"), None)
+
+    def table(self) -> Table:
+        """One row a figure: name, value, both ends of the 95 % interval and how it was found; null where undefined."""
+        rows = [
+            (figure.name, None if figure.undefined else figure.value, figure.low, figure.high, figure.interval)
+            for figure in (*self.figures, *self.scores)
+        ]
+        return Table(tuple(_COLUMNS), tuple(rows), _COLUMNS)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The table of figures as a data frame.
+
+        Raises:
+            MissingExtra: pandas is not installed; the message says how to install it.
+        """
+        return self.table().to_pandas()
+
+    def __str__(self) -> str:
+        parts = (_of_whom(self), (HEADING, *_table_of_figures(self)), _table_of_counts(self), _not_judged(self))
+        return "\n\n".join("\n".join(part) for part in parts)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        def words(rows: Iterable[str]) -> str:
+            return f"<p>{'<br>'.join(map(escape, rows))}</p>"
+
+        return f"<div>{words(_of_whom(self))}{self.table()._repr_html_()}{words(_not_judged(self))}</div>"
+
+    def _figure(self, name: str) -> Figure:
+        return next(figure for figure in self.figures if figure.name == name)
+
+
+_COLUMNS: dict[str, type] = {"figure": str, "value": float, "low": float, "high": float, "method": str}
+
+
+def _of_whom(result: Agreement) -> Iterator[str]:
+    judge, unscored = result.evaluator, sum(result.unscored.values())
+    names = (f"{judge.name} {judge.version}", judge.model)
+    yield f"Judge: {printable(', '.join(name for name in names if name))}"
+    counts = f"{result.judged + unscored} trajectories; judged {result.judged}, unscored {unscored}"
+    yield f"Labels: {printable(result.source)}, {counts}"
+    if caution := fitted_caution(result.evaluator.name, result.fitted):
+        yield f"Warning: {caution}"
+    if result.truth != "majority":
+        yield f"Truth: {RULES.get(result.truth, f'the labels of {printable(result.truth)}')}"
+
+
+def _table_of_figures(result: Agreement) -> Iterator[str]:
+    yield from map(figure_row, result.figures)
+    constant = "always success" if result.majority_answer else "always failure"
+    yield f"{constant + ' (no judge)':<29}{result.majority:>7.3f}"
+    yield from map(figure_row, result.scores)
+    if not result.scores and result.judged:
+        yield "Brier score and calibration error: undefined, as every score is 0 or 1"
+
+
+def _table_of_counts(result: Agreement) -> Iterator[str]:
+    c = result.confusion
+    yield f"{'':<16}{'label success':>15}{'label failure':>15}"
+    yield f"{'judged success':<16}{c.tp:>15}{c.fp:>15}"
+    yield f"{'judged failure':<16}{c.fn:>15}{c.tn:>15}"
+
+
+def _not_judged(result: Agreement) -> Iterator[str]:
+    """How the intervals were found, and what no figure speaks of."""
+    yield from about_intervals(result.figures, result.clusters, result.clustered_by)
+    if result.unscored:
+        yield "Unscored: " + ", ".join(f"{reason} {count}" for reason, count in result.unscored.items())
+    if result.missing:
+        yield f"No verdict at all: {result.missing} labelled trajectories, counted as wrong in the last accuracy"
+    kinds = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in result.undecided_by.items())
+    apart = {
+        "verdicts without label": result.verdicts_without_label,
+        "labels without verdict": result.labels_without_verdict - result.missing,
+        f"undecided labels ({kinds})": result.undecided,
+    }
+    if any(apart.values()):
+        yield "Not compared: " + ", ".join(f"{count} {what}" for what, count in apart.items() if count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,20 +378,44 @@ def _of_step(verdict: Verdict, index: int) -> Verdict:
 
 
 def agreement(
-    verdicts: Iterable[Verdict],
-    labels: Iterable[LabelRecord],
+    verdicts: Iterable[Verdict] | _Path,
+    labels: Iterable[LabelRecord] | _Path,
     *,
     source: str | None = None,
     truth: str = "majority",
+    trajectories: Iterable[Trajectory] | _Path | None = None,
     tasks: Mapping[str, str] | None = None,
 ) -> Agreement:
-    """Compares verdicts with labels, joined on id; of several verdicts of an id the last counts.
+    """How far a judge agrees with labels, with the figures of `prill agree`: `prill.agreement("v.jsonl", "l.jsonl").kappa`.
 
-    `truth` decides between annotators (see `gold_labels`). `tasks` maps ids to tasks (`prill.evaluators.task_names`): the
-    intervals then draw tasks, not rows, because runs of one task stand or fall together; a judged id without a task there is a
-    task of its own. A label without a verdict counts as wrong in the last figure, when `tasks` has its id or is None. Raises
-    UsageError when no id is in both, or when several evaluators judged.
+    Verdicts and labels are joined on id. Of several verdicts of an id the last counts, of several labels what `truth` says.
+
+    Args:
+        verdicts: those of one judge, or the path of a verdict file.
+        labels: those of people or of an oracle, or the path of a label file.
+        source: the source of labels to compare with; needed where there are several, which never share a figure.
+        truth: what counts where annotators differ: `majority`, `unanimous`, `first`, or the name of an annotator.
+        trajectories: what was judged, or the path of its file. The 95 % intervals then draw whole tasks, not trajectories,
+            because runs of one task stand or fall together.
+        tasks: the same as a mapping of ids to tasks, where you have one (`prill.evaluators.task_names`). A judged id without
+            a task there is a task of its own. A label without a verdict counts as wrong in `accuracy_unscored_as_wrong` when
+            `tasks` has its id or is None.
+
+    Returns:
+        The figures as attributes, each with `value`, `low` and `high`; and how many trajectories they speak of (`judged`),
+        how many the judge did not score (`unscored`, by reason), and how many have no label, no verdict or no decision.
+
+    Raises:
+        UsageError: no id is in both, several judges judged, or several sources are there and none is chosen.
+        InputError: a line of a file is broken; the message has the file and the number of the line.
     """
+    if trajectories is not None:
+        if tasks is not None:
+            raise UsageError("trajectories and tasks both say which tasks there are: give one of them")
+        runs = read_trajectories(trajectories) if isinstance(trajectories, str | os.PathLike) else trajectories
+        tasks = task_names(runs)
+    verdicts = read_verdicts(verdicts) if isinstance(verdicts, str | os.PathLike) else verdicts
+    labels = read_labels(labels) if isinstance(labels, str | os.PathLike) else labels
     return agreement_of(pair(verdicts, labels, source, truth), tasks)
 
 

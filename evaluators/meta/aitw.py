@@ -15,7 +15,8 @@ from typing import Any, Literal, NamedTuple
 from prill.actions.phone import AUTO_UI_SWIPES, TAP_DISTANCE
 from prill.errors import UsageError
 from prill.evaluators.labels import cluster, task_of
-from prill.evaluators.meta.agreement import Figure, shares
+from prill.evaluators.meta.agreement import shares
+from prill.evaluators.meta.figure import Figure
 from prill.store import BadLine
 from prill.types import Action, Point, Trajectory
 

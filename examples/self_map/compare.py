@@ -22,7 +22,7 @@ from prill.pages.conversations import conversation_of
 from prill.pages.scores import read_scores, sample_ids
 from prill.pages.state import read_state
 from prill.refine.results import swapped_p
-from prill.store import BadLine, read_trajectories
+from prill.store import read_trajectories
 from prill.ui.report.lines import Line, Point, row_chart
 
 KINDS = {"none": "turns that stand alone", "same": "the same again", "other": "the other one", "back": "all that refer back"}
@@ -45,8 +45,6 @@ def counted(gold: Path, runs: Iterable[Path], kinds: dict[str, str]) -> tuple[Co
     lost = 0
     for run in runs:
         for episode in read_trajectories(run / "episodes" / "trajectories.jsonl"):
-            if isinstance(episode, BadLine):
-                raise SystemExit(episode.message)
             turn = turns[episode.task.id]
             scores = played_turn(turn, episode).scores
             if scores is None:
@@ -91,7 +89,6 @@ def lot(gold: Path) -> list[dict[int, float]]:
     """Of each step, the chance that its element is among so many candidates drawn by lot."""
     found = []
     for turn in read_trajectories(gold):
-        assert not isinstance(turn, BadLine)
         for step in turn.steps:
             count = max(1, len(read_state(step.observation.text or "").candidates))
             found.append({most: min(1.0, most / count) for most in MOST})  # each step has one right element
@@ -104,7 +101,6 @@ def recalls(gold: Path, files: Iterable[Path]) -> list[tuple[float, float, float
     for file in files:
         scores = read_scores(file)
         for turn in read_trajectories(gold):
-            assert not isinstance(turn, BadLine)
             for step, sample in zip(turn.steps, sample_ids(turn), strict=True):
                 order = sorted(scores[sample], key=lambda id: -scores[sample][id])
                 right = {*(step.action.target or "").split()}

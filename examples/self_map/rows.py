@@ -18,7 +18,7 @@ from prill.files.outputs import write_output
 from prill.pages.conversations import rejoined
 from prill.pages.state import read_state
 from prill.policies.registry import make_policy
-from prill.store import BadLine, read_trajectories
+from prill.store import read_trajectories
 from prill.testing import ScriptedModel
 from prill.types import Trajectory
 
@@ -28,8 +28,6 @@ BEST = 6  # candidates of a page that a row's are drawn from
 def turns(ranked: Path) -> Iterator[Trajectory]:
     """The turns, with the best candidates and the right one only."""
     for turn in read_trajectories(ranked):
-        if isinstance(turn, BadLine):
-            raise SystemExit(turn.message)
         steps = []
         for step in turn.steps:
             state = read_state(step.observation.text or "")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from prill.pages.state import read_state
 from prill.pages.tree import Page, ranker_query
-from prill.store import BadLine, read_trajectories
+from prill.store import read_trajectories
 from prill.testing.small_models import small_encoder
 
 TURNS = 150  # whose words the tokenizer learns
@@ -19,8 +19,7 @@ PIECES = 900  # so few that many words of the training pages are made of several
 
 def lines(gold: Path) -> Iterator[str]:
     """What the ranker reads of these turns."""
-    turns = (turn for turn in read_trajectories(gold) if not isinstance(turn, BadLine))
-    for turn in islice(turns, TURNS):
+    for turn in islice(read_trajectories(gold, on_error="skip"), TURNS):
         for step in turn.steps:
             state = read_state(step.observation.text or "")
             page = Page(state.page)

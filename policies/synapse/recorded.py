@@ -32,7 +32,7 @@ from prill.policies.embedders import Embedder, make_embedder
 from prill.policies.synapse.memory import EXEMPLARS, Exemplar, Memory, Turn
 from prill.policies.synapse.prompting import tokens_of, until
 from prill.protocols import LanguageModel, Message
-from prill.store import BadLine, read_trajectories
+from prill.store import read_trajectories
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 _STOPS = ("Task:", "obs:")  # the paper's
@@ -244,13 +244,7 @@ def _memory(path: Path | None, embedder: str, url: str | None, k: int) -> Memory
     maker = make_embedder(embedder, base_url=url)
     if (path / EXEMPLARS).is_file():
         return Memory.load(path, maker)
-    return memory_of(map(_whole, read_trajectories(path)), maker, k)
-
-
-def _whole(item: Trajectory | BadLine) -> Trajectory:
-    if isinstance(item, BadLine):
-        raise InputError(item.message)
-    return item
+    return memory_of(read_trajectories(path), maker, k)
 
 
 def _cut(state: PageState, target: str, k: int) -> str:

@@ -20,7 +20,7 @@ from prill.files.kinds import TRAJECTORIES
 from prill.refine.outcomes import TaskResult, read_results
 from prill.run_folder import LABELS
 from prill.store import read_labels, read_trajectories
-from prill.types import Trajectory, Usage
+from prill.types import Usage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -180,11 +180,10 @@ def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Run
             if found := pattern.fullmatch(label.note or ""):
                 figures[label.id] = float(found[1])
     recorded: dict[str, tuple[int, str, str]] = {}
-    for item in read_trajectories(folder / TRAJECTORIES) if (folder / TRAJECTORIES).exists() else ():
-        if isinstance(item, Trajectory):
-            # The word that ends an episode changes nothing in the environment.
-            actions = sum(not step.action.is_final for step in item.steps)
-            recorded[item.id] = actions, item.task.site or "none", template_of(item)
+    for item in read_trajectories(folder / TRAJECTORIES, on_error="skip") if (folder / TRAJECTORIES).exists() else ():
+        # The word that ends an episode changes nothing in the environment.
+        actions = sum(not step.action.is_final for step in item.steps)
+        recorded[item.id] = actions, item.task.site or "none", template_of(item)
     return [_run(result, recorded, rewards, progress, groups or {}) for result in read_results(folder).tasks]
 
 

@@ -155,7 +155,7 @@ def recorded_turns(file: Path, split: str, broken: Callable[[str], object] | Non
     Raises:
         InputError: A turn is broken and `broken` is None.
     """
-    for item in read_trajectories(file):
+    for item in read_trajectories(file, on_error="yield"):
         try:
             yield _recorded_turn(item, file, split)
         except InputError as problem:

@@ -103,7 +103,10 @@ def _run(argv: Sequence[str] | None) -> int:
         parser.print_help()
         return 2
     try:
-        code = int(_module(args.command).run(args))
+        from prill.cli.showing import logs_shown
+
+        with logs_shown(args.command):
+            code = int(_module(args.command).run(args))
         sys.stdout.flush()
         return code
     except (EndpointGone, EnvironmentFailure) as error:

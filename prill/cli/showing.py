@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from prill.errors import UsageError
 from prill.runs.plan import RunPlan
 from prill.scoring import Tally
 
@@ -36,19 +37,17 @@ def show_plan(command: str, plan: RunPlan, *, as_json: bool) -> int:
 
 @contextlib.contextmanager
 def logs_shown(command: str) -> Iterator[None]:
-    """Shows on standard error what the library logs meanwhile, as lines of the command."""
+    """Shows on standard error what the library logs meanwhile: warnings, errors with their traceback, and what is for users."""
     handler = _Lines(command)
     logger = logging.getLogger("prill")
-    level, propagate = logger.level, logger.propagate
+    level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    logger.propagate = False
     try:
         yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
-        logger.propagate = propagate
 
 
 class _Lines(logging.Handler):
@@ -56,10 +55,17 @@ class _Lines(logging.Handler):
         super().__init__(logging.INFO)
         self._command = command
 
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Warnings, what is for users, and what runs say; not what has handlers of its own, such as the log of a service."""
+        if record.name != "prill" and logging.getLogger(record.name).handlers:
+            return False
+        return record.levelno >= logging.WARNING or getattr(record, "for_users", False) or record.name == "prill.runs"
+
     def emit(self, record: logging.LogRecord) -> None:
-        """Prints the record, with its traceback where it has one; warnings name the command."""
-        prefix = f"prill {self._command}: " if record.levelno >= logging.WARNING else ""
-        print(f"{prefix}{self.format(record)}", file=sys.stderr)
+        """Prints the record; what a run says of its work has no prefix. What cannot be shown ends nothing."""
+        plain = record.name == "prill.runs" and record.levelno < logging.WARNING
+        with contextlib.suppress(OSError, UsageError):
+            print(f"{'' if plain else f'prill {self._command}: '}{self.format(record)}", file=sys.stderr)
 
 
 def figures(tally: Tally) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from prill.commands.matching import about_intervals, figure_row, interval, matching
+from prill.commands.matching import matching
 from prill.commands.options import add_label_options
 from prill.emulators.webarena.tasks import load_configs, task_parts
 from prill.errors import UsageError
@@ -27,16 +27,12 @@ from prill.evaluators.meta.agreement import (
 from prill.evaluators.meta.annotators import AnnotatorAgreement, annotator_agreement
 from prill.evaluators.meta.comparison import AgentRanking, Comparison, Slice, compare, rank_agents, slice_value, slices
 from prill.evaluators.meta.corrections import Corrected, SuccessRate, correct, load_corrections, success_rates
+from prill.evaluators.meta.figure import about_intervals, figure_row, interval
 from prill.files.outputs import check_output, words_beside, write_output
-from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
+from prill.labels.truth import RULES
+from prill.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
-# What counts as the truth, in words.
-_RULES = {
-    "majority": "the majority of the annotators who decided; a tie is undecided",
-    "unanimous": "what all annotators who decided agree on",
-    "first": "the first decided label in the file",
-}
 _MOST_ROWS = 30  # of a table by parts
 # Of a table by parts: names and widths. "success" is the share of label successes.
 _SLICE_COLUMNS = {
@@ -165,9 +161,7 @@ def run(args: argparse.Namespace) -> int:
 def _read_runs(path: str, keys: Iterable[str]) -> _Runs:
     runs = _Runs(parts={key: {} for key in keys})
     metadata: set[str] = set()
-    for item in read_trajectories(path):
-        if isinstance(item, BadLine):
-            continue
+    for item in read_trajectories(path, on_error="skip"):
         runs.tasks[item.id] = task_of(item)
         runs.goals[item.id] = item.task.goal
         if item.task.id:
@@ -253,7 +247,7 @@ def _main(result: Agreement, sections: Sections) -> Iterator[str]:
     if caution := fitted_caution(result.evaluator.name, result.fitted):
         yield f"Warning: {caution}"
     if sections.annotators or result.truth != "majority":
-        yield f"Truth: {_RULES.get(result.truth, f'the labels of {_name(result.truth, 44)}')}"
+        yield f"Truth: {RULES.get(result.truth, f'the labels of {_name(result.truth, 44)}')}"
     if sections.corrections:
         yield from _corrected(sections.corrections)
         if not sections.corrections.matched and result.clustered_by == "trajectory":

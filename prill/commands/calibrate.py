@@ -11,13 +11,12 @@ from prill.commands.options import add_label_options
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin
 from prill.evaluators.fitted.overlap import digests_of, fitted_caution
-from prill.evaluators.labels import task_names
+from prill.evaluators.labels import task_of
 from prill.evaluators.meta.agreement import pair
-from prill.evaluators.meta.calibrate import CalibrationResult, Goal, Operating, calibrate
+from prill.evaluators.meta.calibration_fit import CalibrationResult, Goal, Operating, calibrate
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.files.outputs import check_output, words_beside, write_output
 from prill.store import encode, read_labels, read_trajectories, read_verdicts
-from prill.types import Trajectory
 from prill.ui.report.plots import reliability_svg
 
 _BAR = 20
@@ -60,8 +59,9 @@ def run(args: argparse.Namespace) -> int:
         check_output(args.plot, "a diagram", [*inputs, args.output], parameter="plot")
     tasks = digests = None
     if args.trajectories:
-        tasks = task_names(read_trajectories(args.trajectories))
-        digests = {run.id: digests_of(run) for run in read_trajectories(args.trajectories) if isinstance(run, Trajectory)}
+        known = {run.id: (task_of(run), digests_of(run)) for run in read_trajectories(args.trajectories, on_error="skip")}
+        tasks = {id: task for id, (task, _) in known.items()}
+        digests = {id: digest for id, (_, digest) in known.items()}
     pairing = pair(read_verdicts(args.verdicts), read_labels(args.labels), args.source, args.truth)
     result = calibrate(pairing, args.method, goal, tasks, args.seed, digests)
     judge, method = result.calibration.evaluator, result.calibration.map.method

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
         def good() -> Iterator[Trajectory]:
             for path in args.trajectories:
-                for item in read_trajectories(path):
+                for item in read_trajectories(path, on_error="yield"):
                     bar.update()
                     if isinstance(item, BadLine):
                         broken.append(item.message)

@@ -83,7 +83,7 @@ def _silence(verdict: Verdict, folder: Path) -> str:
 def _trajectory(id: str, files: Iterable[str]) -> Trajectory | None:
     ids = dict[str, None]()
     for file in files:
-        for item in read_trajectories(file):
+        for item in read_trajectories(file, on_error="yield"):
             if isinstance(item, Trajectory) and item.id == id:
                 return item
             ids[item.id] = None

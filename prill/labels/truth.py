@@ -7,9 +7,13 @@ from collections.abc import Iterable, Sequence
 from prill.errors import UsageError
 from prill.types import LabelRecord
 
-# `majority`: of the annotators who decided; a tie is undecided. `unanimous`: all who decided say the same. `first`: the first
-# decided line of the file, so it depends on the order of the lines. Any other rule is the name of an annotator.
-RULES = ("majority", "unanimous", "first")
+# What counts, in words. A tie of the majority is undecided; `first` depends on the order of the lines. Any other rule is the
+# name of an annotator.
+RULES = {
+    "majority": "the majority of the annotators who decided; a tie is undecided",
+    "unanimous": "what all annotators who decided agree on",
+    "first": "the first decided label in the file",
+}
 _MOST_NAMES = 20
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
+import logging
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,6 +28,7 @@ from prill.errors import (
     Truncated,
     Unparsable,
 )
+from prill.logs import FOR_USERS
 from prill.models.dialect import (
     Dialect,
     ImageDetail,
@@ -65,6 +66,7 @@ from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
 from prill.transcripts.calls import UNKNOWN_CODE, Call, ImageFile, Turn, is_transcribed, note, turns_of
 from prill.types import Usage
 
+_log = logging.getLogger("prill.models")
 # A 1280x720 page passes untouched; a 1080x2400 phone screen is scaled to about 820x1825.
 PIXEL_BUDGET = 1_500_000
 LEFT_OUT = 60.0  # seconds until an endpoint of several that could not serve is tried again
@@ -443,13 +445,13 @@ class Endpoints(Endpoint):
                 if is_out or (isinstance(error, EndpointError) and len(there) > 1):
                     self._left_out[url] = time.monotonic() + LEFT_OUT
                     if not is_out:
-                        print(f"prill: {chosen.place} is left out for now: {error}", file=sys.stderr)
+                        _log.warning("%s is left out for now: %s", chosen.place, error)
                 if len(there) == 1:
                     raise
                 tried.add(url)
             else:
                 if self._left_out.pop(url, None) is not None:
-                    print(f"prill: {chosen.place} serves again", file=sys.stderr)
+                    _log.info("%s recovered", chosen.place, extra=FOR_USERS)
                 self.reached = self.answered = True
                 return answer
             finally:

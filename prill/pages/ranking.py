@@ -265,7 +265,7 @@ async def _ranked_lines(
 ) -> AsyncIterator[bytes]:
     """A line for each step that is not done; `done` are the first ones, in their order."""
     before = next(done, None)
-    for turn in read_trajectories(gold):
+    for turn in read_trajectories(gold, on_error="yield"):
         tally.turns += 1
         if isinstance(turn, BadLine):
             tally.problems.append(turn.message)
@@ -333,7 +333,7 @@ def _reordered(gold: str | os.PathLike[str], place: Path) -> Iterator[Trajectory
     """The turns with their candidates by the scores, the best first."""
     lines = _done(place)
     line = next(lines, None)
-    for turn in read_trajectories(gold):
+    for turn in read_trajectories(gold, on_error="yield"):
         if isinstance(turn, BadLine):
             continue
         found: dict[str, dict[str, float]] = {}

@@ -183,7 +183,7 @@ def _recorded(file: str) -> Recorded:
 
 
 def _only(file: str, path: str) -> Trajectory:
-    items = read_trajectories(file)
+    items = read_trajectories(file, on_error="yield")
     found = next(items, None)
     if found is None or next(items, None) is not None:
         raise InputError(f"{path} holds {'no trajectory' if found is None else 'several: name one with `id`'}")

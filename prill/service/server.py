@@ -14,11 +14,13 @@ from types import FrameType
 from typing import Any
 
 from prill.errors import MissingExtra, UsageError
+from prill.logs import FOR_USERS
 from prill.refine.rewards import Reward
 from prill.service.app import Service, make_service
 from prill.service.guard import problem
 from prill.service.spec import ServiceSpec
 
+_log = logging.getLogger("prill.service")
 _HEAD_SECONDS = 20.0  # that a client may take to send the first lines of a request
 _KEEP_ALIVE = 75  # longer than the pools of the trainers' clients keep a connection, so that none is closed under a request
 _SEND_SECONDS = 30  # that a client may take to read the rest of its answer when its connection is to end
@@ -32,7 +34,7 @@ def serve(
     spec: ServiceSpec | None = None,
     *,
     concurrency: int | None = None,
-    announce: Callable[[str], None] = lambda url: print(f"serving on {url}", flush=True),
+    announce: Callable[[str], None] = lambda url: _log.info("serving on %s", url, extra=FOR_USERS),
     ending: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves a reward until SIGINT or SIGTERM. New requests then get 503, and the process ends when all others are answered.

@@ -6,8 +6,8 @@ file of its own, and nothing has to be mended.
 
 from __future__ import annotations
 
+import logging
 import os
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,6 +24,7 @@ from prill.store import encode, read_lines
 from prill.transcripts.calls import Call, ImageFile, Transcript, Turn
 from prill.types import Verdict
 
+_log = logging.getLogger("prill.transcripts")
 _PARTS = "calls-*.jsonl.gz"
 # Most of a request repeats the one before it: more effort makes the file hardly smaller.
 _LEVEL = 2
@@ -108,7 +109,7 @@ class TranscriptLog:
             self._write(line)
         except (OSError, UnicodeEncodeError) as error:
             if not self.lost:
-                print(f"prill: {self.folder}: a transcript cannot be written: {error}; judging goes on", file=sys.stderr)
+                _log.warning("%s: a transcript cannot be written: %s; judging goes on", self.folder, error)
             self.lost += 1
 
     def close(self) -> None:
@@ -172,7 +173,7 @@ def _read(folder: Path, beginning: bytes = b"") -> Iterator[Transcript]:
                     yield _with_paths(_decoded(line.data, f"{part}:{line.number}"), lambda path: _absolute(root, path))
         except InputError as error:
             if not isinstance(error.__cause__, EOFError):  # that one is a run that was killed: its records are all read
-                print(f"prill: {error}", file=sys.stderr)
+                _log.warning("%s", error)
 
 
 def _decoded(data: bytes, place: str) -> Transcript:

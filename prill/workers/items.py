@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from prill.errors import AnswerPending, InputError, UsageError
+from prill.errors import AnswerPending, InputError, PrillError, Unscored, UsageError
 from prill.models.images import file_hash
 from prill.protocols import Evaluator
 from prill.store import BadLine, Item
@@ -23,6 +24,7 @@ from prill.types import EvaluatorInfo, Trajectory, Verdict
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _encode, _read = msgspec.json.Encoder().encode, msgspec.json.Decoder(Verdict).decode
+_log = logging.getLogger("prill.judges")
 
 
 Judge = Callable[[Trajectory], Awaitable[Verdict]]
@@ -78,7 +80,7 @@ async def judge_items(
     Items that are done, by place, id and key, are passed over; `later` is called for each whose answers are still to come.
     After a first error, or when `stop` is set, no item is begun; those under way are finished, then the error is raised.
     """
-    items, judge = iter(source), judge or partial(keyed_verdict, evaluator)
+    items, judge = iter(source), judge or partial(keyed_verdict, evaluator, faults=JudgeFaults())
 
     async def work() -> None:
         with ExitStack() as on_failure:
@@ -121,15 +123,49 @@ def key_of(evaluator: Evaluator, trajectory: Trajectory) -> str:
     return verdict_key(evaluator.info, trajectory, evaluator.screenshots(trajectory))
 
 
-async def keyed_verdict(evaluator: Evaluator, trajectory: Trajectory) -> Verdict:
+class JudgeFaults:
+    """What a judge raised that is not an error of prill: a bug, which costs its trajectory, not the run. Each is told once."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[type[Exception], str, int]] = set()
+
+    def verdict(self, info: EvaluatorInfo, trajectory: Trajectory, bug: Exception) -> Verdict:
+        """The trajectory's verdict: unscored, with the name of the exception; its words may quote a page, or a key."""
+        name = type(bug).__name__
+        traceback = bug.__traceback__
+        while traceback is not None and traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        place = ("", 0) if traceback is None else (traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+        if (type(bug), *place) not in self._told:
+            self._told.add((type(bug), *place))
+            _log.error(
+                "the judge %r raised %s for %r, which is unscored (parse); what it raises there again is not shown",
+                info.name,
+                name,
+                trajectory.id,
+                exc_info=bug,
+            )
+        return Verdict(id=trajectory.id, unscored="parse", reason=f"the judge {info.name!r} raised {name}", evaluator=info)
+
+
+async def keyed_verdict(evaluator: Evaluator, trajectory: Trajectory, *, faults: JudgeFaults) -> Verdict:
     """The judge's verdict. Its key is that of the content before: what changes meanwhile is judged anew by the next run.
 
-    Raises UsageError where a user's own judge gives something else: a file that held it could not be read.
+    What a user's own judge raises becomes an unscored verdict. Raises UsageError where it gives something else than a verdict:
+    a file that held it could not be read; EndpointError and its like, which are about the whole run.
     """
-    key = key_of(evaluator, trajectory)
-    verdict = await evaluator(trajectory)
+    key = ""
+    try:
+        key = key_of(evaluator, trajectory)
+        verdict = await evaluator(trajectory)
+    except Unscored as failure:
+        verdict = Verdict(id=trajectory.id, unscored=failure.code, reason=str(failure), evaluator=evaluator.info)
+    except PrillError:
+        raise
+    except Exception as bug:  # noqa: BLE001 - a judge's, whatever it is: the other trajectories are judged
+        verdict = faults.verdict(evaluator.info, trajectory, bug)
     check_verdict(verdict, trajectory, evaluator.info)
-    return replace(verdict, key=key)
+    return replace(verdict, key=key or verdict_key(evaluator.info, trajectory, ()))
 
 
 def check_verdict(verdict: object, trajectory: Trajectory, info: EvaluatorInfo) -> None:

@@ -28,7 +28,7 @@ from prill.registry import load_file, loaded_files
 from prill.store import encode
 from prill.transcripts.calls import Call, transcribed
 from prill.types import Trajectory, Verdict
-from prill.workers.items import keyed_verdict
+from prill.workers.items import JudgeFaults, keyed_verdict
 from prill.workers.line import Line
 
 # What pickle raises for what cannot be pickled, or be made again from a pickle.
@@ -84,6 +84,7 @@ class _Work:
         self.over = asyncio.Event()
         self._line = Line(self._take, self._lost)
         self._judge: Evaluator
+        self._faults = JudgeFaults()
         self._running: set[asyncio.Task[_Judged]] = set()
         self._ended = False
 
@@ -94,7 +95,7 @@ class _Work:
     def _take(self, data: bytes) -> None:
         match _message(data):
             case Job() as job:
-                self._running.add(task := asyncio.create_task(_judged(self._judge, job)))
+                self._running.add(task := asyncio.create_task(_judged(self._judge, job, self._faults)))
                 task.add_done_callback(partial(self._finish, job.number))
             case Setup() as setup:
                 self._set_up(setup)
@@ -147,12 +148,12 @@ def unpacked(setup: Setup) -> Any:
     return pickle.loads(setup.judge)
 
 
-async def _judged(judge: Evaluator, job: Job) -> _Judged:
+async def _judged(judge: Evaluator, job: Job, faults: JudgeFaults) -> _Judged:
     trajectory = _trajectory(job.trajectory)
     if not job.transcribed:
-        return await keyed_verdict(judge, trajectory), ()
+        return await keyed_verdict(judge, trajectory, faults=faults), ()
     with transcribed() as calls:
-        verdict = await keyed_verdict(judge, trajectory)
+        verdict = await keyed_verdict(judge, trajectory, faults=faults)
     return verdict, tuple(calls)
 
 

@@ -129,7 +129,7 @@ async def test_model_of_this_machine_is_refused(trajectories: Path, tmp_path: Pa
 async def test_batches_cost_half(server: MockServer, trajectories: Path, tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text("[mock]\nprompt = 100\ncompletion = 100\n")
     asked = judge(server, prices=str(tmp_path / "p.toml"))
-    online = prill.score([t for t in prill.read_trajectories(trajectories)][:1], asked)[0]
+    online = prill.score([next(prill.read_trajectories(trajectories))], asked)[0]
     await write([trajectories], asked, tmp_path / "b")
     await stages(tmp_path / "b", asked, tmp_path / "v.jsonl")
     assert online.usage.usd

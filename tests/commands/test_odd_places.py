@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.errors import UsageError
+from prill.errors import InputError, UsageError
 from prill.evaluators.registry import make_judge
 from prill.files import lines
 from prill.store import encode, read_trajectories, read_verdicts
@@ -67,8 +67,8 @@ def test_a_folder_that_is_no_utf8_is_named(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"d\xff")
     folder.mkdir()
     write_trajectories(folder / "t.jsonl", 1, screenshot="x.png")
-    (bad,) = read_trajectories(folder / "t.jsonl")
-    assert r"d\xff has a name that is no UTF-8" in str(getattr(bad, "problem", ""))
+    with pytest.raises(InputError, match=r"d\\xff has a name that is no UTF-8"):
+        list(read_trajectories(folder / "t.jsonl"))
 
 
 @pytest.mark.parametrize("verb", ["score", "table", "report"])

@@ -211,7 +211,7 @@ def test_a_captioner_of_ones_own(own: str) -> None:
     judge = prill.judge("modular", model=model, captioner=captioner)
     assert prill.score([RUN], judge)[0].success
     assert "ORDERED?" in str(model.seen[0])
-    assert prill.captioner(f"{own}:Loud").name == "loud"
+    assert prill.make_captioner(f"{own}:Loud").name == "loud"
 
 
 def test_a_module_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_an_array_on_one_line_is_read(tmp_path: Path) -> None:
 def test_a_broken_beginning_costs_no_line(opening: bytes, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(opening + LINES)
-    ids = [item.id for item in read_trajectories(path)]
+    ids = [item.id for item in read_trajectories(path, "yield")]
     assert ids[-3:] == ["0", "1", "2"]
     assert ids[0] == f"{path}:1"
 

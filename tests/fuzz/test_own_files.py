@@ -133,7 +133,8 @@ def test_trajectories_lose_no_line(tmp_path: Path, change: bytes) -> None:
 def test_packed_trajectories_end_clearly(tmp_path: Path, change: bytes) -> None:
     path = tmp_path / "t.jsonl.gz"
     path.write_bytes(edited_bytes(gzip.compress(trajectory("first") + trajectory("middle") * 3, mtime=0), change))
-    attempt(lambda: list(read_trajectories(path)))
+    for on_error in ("raise", "skip", "yield"):
+        attempt(lambda on_error=on_error: list(read_trajectories(path, on_error)))  # type: ignore[misc]
     attempt(lambda: check_file(path))
 
 
@@ -218,7 +219,7 @@ def test_report_is_made_of_what_is_read(tmp_path: Path, change: bytes) -> None:
     labels = [x for x in labels or () if x.source == "human"]  # of two sources one has to be named
     by_id = {v.id: replace(v, evaluator=INFO) for v in verdicts or ()}
     judges = [Judge("judge", INFO, by_id)] if by_id else []
-    made = attempt(lambda: write_report(tmp_path / "r.html", read_trajectories(path), judges, labels, embed=True))
+    made = attempt(lambda: write_report(tmp_path / "r.html", read_trajectories(path, "yield"), judges, labels, embed=True))
     assert made is not None
     assert made.trajectories >= 2
 

@@ -20,7 +20,7 @@ from prill.errors import Truncated, Unparsable
 from prill.evaluators.combine import Vote, sampled_judges
 from prill.evaluators.fitted.calibration import Calibrated, brier
 from prill.evaluators.meta.agreement import pair
-from prill.evaluators.meta.calibrate import calibrate
+from prill.evaluators.meta.calibration_fit import calibrate
 from prill.evaluators.outcome import CaptionJudge
 from prill.models.client import OpenAIModel
 from prill.models.replies import RecordFormat

@@ -111,7 +111,7 @@ class _Run:
 def _episodes(folder: Path) -> Sequence[Trajectory]:
     """Pages are not needed any more."""
     path = folder / TRAJECTORIES
-    return [without_pages(item) for item in read_trajectories(path) if isinstance(item, Trajectory)] if path.exists() else []
+    return [without_pages(item) for item in read_trajectories(path, on_error="skip")] if path.exists() else []
 
 
 def _papers(args: argparse.Namespace) -> list[Paper]:

@@ -67,7 +67,7 @@ from prill.refine.simulation import (
 from prill.registry import OptionError, read_options
 from prill.run_folder import LABELS
 from prill.store import read_labels, read_trajectories, read_verdicts
-from prill.types import Trajectory, Usage
+from prill.types import Usage
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -263,8 +263,8 @@ def _recorded_attempts(folder: Path) -> list[RecordedTruths]:
     else:
         labels = {label.id: label.success for label in read_labels(folder / LABELS)}
         by_task: dict[str, list[bool]] = {}
-        for item in read_trajectories(folder / TRAJECTORIES):
-            if isinstance(item, Trajectory) and (truth := labels.get(item.id)) is not None:
+        for item in read_trajectories(folder / TRAJECTORIES, on_error="skip"):
+            if (truth := labels.get(item.id)) is not None:
                 by_task.setdefault(task_of(item), []).append(truth)
         found = [RecordedTruths(truths) for truths in by_task.values()]
     if not found:

@@ -18,7 +18,7 @@ from prill.policies.registry import POLICIES, Fingerprinted, asks_a_model, make_
 from prill.protocols import LanguageModel, Policy, SampledModel
 from prill.registry import Maker, OptionError, nearest, options_of
 from prill.store import read_trajectories
-from prill.types import Platform, Trajectory
+from prill.types import Platform
 
 # Flags that fill an option of the policy; a policy without that option refuses the flag.
 FLAGS = {
@@ -203,7 +203,7 @@ def _flag_options(args: argparse.Namespace, platform: Platform) -> dict[str, Any
     if args.generation is not None:
         options["generation"] = args.generation
     if args.replay is not None:
-        options["trajectories"] = [item for item in read_trajectories(args.replay) if isinstance(item, Trajectory)]
+        options["trajectories"] = list(read_trajectories(args.replay, on_error="skip"))
     if args.policy == "react":
         if args.environment == "miniwob" and args.text == "html":
             raise UsageError("react names elements by the numbers of their lines: leave out --text html")

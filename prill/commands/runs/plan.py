@@ -158,8 +158,6 @@ def recorded_in(folder: Path) -> Recorded:
         return Recorded()
     ids, broken, usages, sample = set[str](), set[str](), list[Usage](), list[Trajectory]()
     for item in read_trajectories(path):
-        if not isinstance(item, Trajectory):
-            raise UsageError(f"{path}: {item.message}")
         ids.add(item.id)
         if item.error is not None:
             broken.add(item.id)

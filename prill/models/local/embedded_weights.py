@@ -10,9 +10,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import importlib
+import logging
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -21,9 +21,11 @@ from typing import Any
 
 from prill.cache import cache_folder
 from prill.errors import EndpointError, MissingExtra, UsageError
+from prill.logs import FOR_USERS
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.replies import excerpt
 
+_log = logging.getLogger("prill.models")
 _FORM = 1  # raise it when the folder's content changes
 
 
@@ -92,7 +94,7 @@ def _requantize(file: Path, place: Path) -> None:
         gguf = importlib.import_module("gguf")
     except ImportError:
         raise MissingExtra("gguf", "embedded") from None
-    print(f"writing {file.name} with eight bits a weight, once: {place}", file=sys.stderr)
+    _log.info("writing %s with eight bits a weight, once: %s", file.name, place, extra=FOR_USERS)
     four, eight = gguf.GGMLQuantizationType.Q4_1, gguf.GGMLQuantizationType.Q8_0
     part = place.with_suffix(".part")
     try:
@@ -125,7 +127,7 @@ def _unpack(file: Path, folder: Path, extra: str) -> None:
         importlib.import_module("gguf")
     except ImportError as error:
         raise MissingExtra(error.name or "transformers", extra) from None
-    print(f"unpacking {file.name} for transformers, once: {folder}", file=sys.stderr)
+    _log.info("unpacking %s for transformers, once: %s", file.name, folder, extra=FOR_USERS)
     part = folder.with_suffix(".part")  # whoever has the lock owns it; what a crash left there is of no use
     shutil.rmtree(part, ignore_errors=True)
     names = {"gguf_file": file.name, "local_files_only": True}

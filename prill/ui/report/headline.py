@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prill.evaluators.fitted.overlap import Overlap
-from prill.evaluators.meta.agreement import Agreement, Figure
+from prill.evaluators.meta.agreement import Agreement
+from prill.evaluators.meta.figure import Figure
 from prill.ui.report.entries import Outcome
 
 

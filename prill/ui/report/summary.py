@@ -12,9 +12,10 @@ from urllib.parse import urlencode
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
 from prill.evaluators.fitted.overlap import Overlap, fitted_caution, overlap_of
-from prill.evaluators.meta.agreement import Agreement, Figure, agreement_of, judged_scores, pair
+from prill.evaluators.meta.agreement import Agreement, agreement_of, judged_scores, pair
 from prill.evaluators.meta.annotators import annotator_agreement
 from prill.evaluators.meta.comparison import mcnemar
+from prill.evaluators.meta.figure import Figure
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.types import LabelRecord, Verdict
 from prill.ui.report.entries import Judge, Outcome, Retry, Row

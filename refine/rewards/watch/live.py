@@ -294,7 +294,7 @@ def _canaries(spec: WatchSpec) -> Sequence[tuple[Trajectory, bool]]:
     except UsageError as error:
         raise UsageError(f"{spec.canary_labels}: {error}", parameters=("canary_labels",)) from None
     found: dict[str, tuple[Trajectory, bool]] = {}
-    for item in read_trajectories(spec.canaries):
+    for item in read_trajectories(spec.canaries, on_error="yield"):
         if isinstance(item, BadLine):
             raise UsageError(item.message, parameters=("canaries",))
         if (label := labels.get(item.id)) is not None:

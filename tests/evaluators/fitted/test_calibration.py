@@ -34,7 +34,7 @@ from prill.evaluators.fitted.calibration import (
     sigmoid,
 )
 from prill.evaluators.meta.agreement import pair
-from prill.evaluators.meta.calibrate import (
+from prill.evaluators.meta.calibration_fit import (
     CalibrationResult,
     Goal,
     calibrate,

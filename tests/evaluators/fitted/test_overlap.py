@@ -20,7 +20,7 @@ from prill.evaluators.fitted.overlap import FittedRuns, Overlap, digests_of, ove
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.labels import task_of
 from prill.evaluators.meta.agreement import agreement, by_step, pair
-from prill.evaluators.meta.calibrate import calibrate
+from prill.evaluators.meta.calibration_fit import calibrate
 from prill.evaluators.meta.comparison import compare
 from prill.protocols import Evaluator
 from prill.scoring import score

@@ -14,7 +14,7 @@ from prill.errors import UsageError
 from prill.evaluators.labels import task_names
 from prill.evaluators.meta.agreement import Agreement, Figure, agreement, by_step, pair
 from prill.evaluators.meta.annotators import annotator_agreement
-from prill.evaluators.meta.calibrate import calibrate
+from prill.evaluators.meta.calibration_fit import calibrate
 from prill.evaluators.meta.comparison import compare
 from prill.evaluators.metrics import FEW_CLUSTERS, T_QUANTILES, bootstrap, intervals, jackknife, wilson
 from prill.store import BadLine

@@ -1,0 +1,59 @@
+"""One figure with its interval, and how figures read as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from prill.evaluators.metrics import DRAWS, FEW_CLUSTERS, Method, method_of
+
+HEADING = f"{'':<29}{'value':>7}   95 % interval"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure with its 95 % interval, and how that was found; all three are None where the data give no interval.
+
+    `bootstrap` draws whole clusters; `t` is the jackknife's where there are fewer than 20 of them; `wilson` is that of a share
+    that no cluster moves, such as 0 or 1. `undefined`: the denominator is 0, and `value` is 0 by convention.
+    """
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    interval: Method | Literal["wilson"] | None = None
+    undefined: bool = False
+
+    def __str__(self) -> str:
+        if self.undefined:
+            return f"{self.name} is undefined"
+        ends = f" (95 % interval {interval((self.low, self.high))})" if self.low is not None and self.high is not None else ""
+        return f"{self.name} {self.value:.3f}{ends}"
+
+
+def figure_row(figure: Figure, name: str | None = None) -> str:
+    """A line of a table of figures: value and interval."""
+    title = name or figure.name
+    if figure.undefined:
+        return f"{title:<29}{'-':>7}   undefined"
+    star = " *" if figure.interval == "wilson" else ""
+    both = None if figure.low is None or figure.high is None else (figure.low, figure.high)
+    return f"{title:<29}{figure.value:>7.3f}   {interval(both)}{star}"
+
+
+def interval(ends: tuple[float, float] | None) -> str:
+    """Both ends in words."""
+    return "-" if ends is None else f"{ends[0]:.3f} to {ends[1]:.3f}"
+
+
+def about_intervals(figures: Sequence[Figure], clusters: int, clustered_by: str) -> Iterator[str]:
+    """How the intervals of a table were found."""
+    units = "tasks" if clustered_by == "task" else "trajectories"
+    few = method_of(clusters) == "t"
+    how = f"t, leaving out one of {clusters} {units} at a time" if few else f"bootstrap over {clusters} {units}, {DRAWS} draws"
+    marks = "; * Wilson, as it is the same in every draw" if any(figure.interval == "wilson" for figure in figures) else ""
+    yield f"Intervals: {how}{marks}"
+    if few:
+        yield f"Warning: fewer than {FEW_CLUSTERS} {units}; figures of so few say little, whatever their intervals"

@@ -1,0 +1,12 @@
+"""A judge of your own, the short way: success when the last page holds a phrase.
+
+Run: prill score t.jsonl -o v.jsonl --judge examples/own_function.py:thanks
+"""
+
+import prill
+
+
+@prill.as_judge("thanks", version="1", screenshots=False)  # raise the version when the verdicts change
+async def thanks(trajectory: prill.Trajectory) -> bool | None:
+    text = trajectory.observations[-1].text if trajectory.observations else None
+    return None if text is None else "thank you" in text.lower()  # None: it cannot tell

@@ -1,0 +1,247 @@
+"""What is handed over from Python, checked: records field by field, judges, lists. Each error says what to write instead."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache
+from itertools import islice
+from operator import attrgetter
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from prill.errors import InputError, UsageError
+from prill.types import LabelRecord, Trajectory
+
+# What is wrong with a value: where in it, what was expected there, and what stands there.
+_Fault = tuple[str, str, object]
+_Check = Callable[[Any], _Fault | None]
+_T = TypeVar("_T")
+_WORDS = {str: "text (str)", bool: "True or False", int: "a whole number (int)", float: "a number (float)", dict: "a dict"}
+_MAX_SHOWN = 60  # characters of a value in a message
+_MAX_NAMES = 1000  # files of a folder among which the nearest name is looked for
+
+
+def check_record(record: Trajectory | LabelRecord) -> None:
+    """Raises InputError where a field holds something of another type than its record says.
+
+    The message names the record, the field, what was expected, what is there, and the nearest value where there is one.
+    """
+    if not isinstance(record, Trajectory | LabelRecord):
+        raise InputError(f"a {type(record).__name__} is neither a prill.Trajectory nor a prill.LabelRecord")
+    fault = _checker(LabelRecord if isinstance(record, LabelRecord) else Trajectory)(record)
+    if fault is None and not record.id:
+        fault = ".id", "text that is not empty", record.id
+    if fault is not None:
+        kind = "label" if isinstance(record, LabelRecord) else "trajectory"
+        raise InputError(f"{kind} {_shown(record.id)}: {_told(fault)}")
+
+
+def missing_image(path: str) -> str | None:
+    """What to say of a screenshot that is not a file; None where it is one."""
+    if os.path.isfile(path):
+        return None
+    from prill.registry import nearest
+
+    folder, name = os.path.split(path)
+    try:
+        with os.scandir(folder or ".") as entries:
+            near = nearest(name, [entry.name for entry in islice(entries, _MAX_NAMES)])
+    except OSError:
+        near = ""
+    return f"expected an image file; there is none at {path!r}{near}"
+
+
+def expect_judge(judge: object) -> None:
+    """Raises UsageError for what is not a judge; the message says how to make one of it."""
+    if callable(judge) and not inspect.isclass(judge) and _has(judge, "info") and _has(judge, "screenshots"):
+        return
+    if isinstance(judge, str | os.PathLike | Mapping):
+        raise UsageError(f"the judge is {_shown(judge)}: make it first, prill.judge({_shown(judge)})")
+    if inspect.isclass(judge):
+        raise UsageError(f"the judge is the class {judge.__name__}: make an object of it, {judge.__name__}(…)")
+    if inspect.isroutine(judge):
+        name = getattr(judge, "__name__", "f")
+        raise UsageError(
+            f"the judge is the plain function {name}: write @prill.as_judge({name!r}, version='1') above it, "
+            "which makes a judge of it"
+        )
+    raise UsageError(f"a {type(judge).__name__} is not a judge: a judge has info, screenshots and __call__ (prill.as_judge)")
+
+
+def _has(judge: object, name: str) -> bool:
+    """Whether it has that attribute; a property is not computed to find out."""
+    return inspect.getattr_static(judge, name, None) is not None or hasattr(judge, name)
+
+
+def expect_several(items: Iterable[_T], what: Literal["trajectories", "labels"]) -> Iterable[_T]:
+    """The items of a list or another iterable. Raises UsageError for a single record, and for what holds none."""
+    if isinstance(items, Trajectory | LabelRecord):
+        one = "trajectory" if isinstance(items, Trajectory) else "label"
+        raise UsageError(f"expected a list of {what}, got one {type(items).__name__}: put it into a list, [{one}]")
+    if not isinstance(items, Iterable):
+        raise UsageError(f"expected a list of {what}, got a value of type {type(items).__name__}")
+    if isinstance(items, str | bytes | Mapping):
+        raise UsageError(f"expected a list of {what}, got a {type(items).__name__}")
+    return items
+
+
+def checked_trajectories(items: Iterable[_T], *passed: type) -> Iterable[_T]:
+    """The trajectories, each checked: those of a list at once, others when their turn comes. What is of a type of `passed` is
+    not looked at. Raises UsageError and InputError."""
+    items = expect_several(items, "trajectories")
+    if isinstance(items, Sequence):
+        for place, item in enumerate(items):
+            _check_item(item, place, passed)
+        return items
+    return _each_checked(items, passed)
+
+
+def _each_checked(items: Iterable[_T], passed: tuple[type, ...]) -> Iterator[_T]:
+    for place, item in enumerate(items):
+        _check_item(item, place, passed)
+        yield item
+
+
+def _check_item(item: object, place: int, passed: tuple[type, ...]) -> None:
+    if isinstance(item, Trajectory):
+        check_record(item)
+    elif not isinstance(item, passed):
+        raise UsageError(
+            f"item {place} of the trajectories is a {type(item).__name__}, not a prill.Trajectory; "
+            "prill.read_trajectories reads files of them"
+        )
+
+
+def unwritable(value: object, writes: Callable[[object], object], at: str) -> str | None:
+    """Where in a value of plain types the first thing is that cannot be written, and of which type it is."""
+    try:
+        writes(value)
+    except TypeError:
+        inner: Iterable[tuple[str, object]] = ()
+        if isinstance(value, Mapping):
+            inner = ((f"{at}.{name}", part) for name, part in value.items())
+        elif isinstance(value, list | tuple):
+            inner = ((f"{at}[{i}]", part) for i, part in enumerate(value))
+        elif is_dataclass(value):
+            inner = ((f"{at}.{part.name}", getattr(value, part.name)) for part in fields(value))
+        found = next((told for where, part in inner if (told := unwritable(part, writes, where))), None)
+        return found or f"{at.removeprefix('.')}: a value of type {type(value).__name__} cannot be written as JSON"
+    return None
+
+
+def _told(fault: _Fault) -> str:
+    where, expected, value = fault
+    return f"{where.removeprefix('.')}: expected {expected}; got {_shown(value)}{_near(expected, value)}"
+
+
+def _shown(value: object) -> str:
+    """The value in a few characters, and never by a `repr` of somebody else's."""
+    if not isinstance(value, str | bytes | bool | int | float | dict | list | tuple | type(None)):
+        return f"a {type(value).__name__}"
+    if isinstance(value, dict | list | tuple):
+        return f"a {type(value).__name__} of {len(value)}"
+    text = f"a number of {value.bit_length()} bits" if isinstance(value, int) and value.bit_length() > 256 else repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _near(expected: str, value: object) -> str:
+    from prill.registry import nearest
+
+    if expected == _WORDS[str] and isinstance(value, int | float):
+        return f" (did you mean {_shown(str(value))}?)"
+    choices = expected.removeprefix("one of ").split(", ")
+    return nearest(value.lower(), choices) if isinstance(value, str) and len(choices) > 1 else ""
+
+
+@cache
+def _checker(type_: type) -> _Check:
+    """Looks through a record's fields; made once a type."""
+    hints = get_type_hints(type_)
+    names = [part.name for part in fields(type_)]
+    # Nearly all values are of these very types: no call is made for them.
+    parts = [(name, _plain_types(hints[name]), _check_of(hints[name])) for name in names]
+    read = attrgetter(*names)
+
+    def check(value: object) -> _Fault | None:
+        if not isinstance(value, type_):
+            return "", f"a prill.{type_.__name__}", value
+        for (name, plain, check_part), part in zip(parts, read(value), strict=False):
+            if type(part) not in plain and (fault := check_part(part)) is not None:
+                return f".{name}{fault[0]}", fault[1], fault[2]
+        return None
+
+    return check
+
+
+def _plain_types(hint: Any) -> frozenset[type]:
+    args = get_args(hint) if get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    return frozenset(arg for arg in args if arg in (str, bool, int, float, type(None)))
+
+
+def _check_of(hint: Any) -> _Check:
+    origin, args = get_origin(hint), get_args(hint)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _check_inner(hint)
+    if origin is Literal:
+        return _check_choice(args)
+    if origin in (typing.Union, types.UnionType):
+        others = [arg for arg in args if arg is not type(None)]
+        return _optional(_check_of(others[0])) if len(others) == 1 and len(args) == 2 else _anything
+    if origin is tuple:
+        return _check_several(_check_of(args[0]), None if args[1] is Ellipsis else len(args))
+    bare = origin or hint
+    return _check_type(bare) if bare in _WORDS else _anything
+
+
+def _check_inner(type_: type) -> _Check:
+    made: list[_Check] = []  # when it is needed: a task holds trajectories
+
+    def check(value: object) -> _Fault | None:
+        if not made:
+            made.append(_checker(type_))
+        return made[0](value)
+
+    return check
+
+
+def _anything(value: object) -> None:
+    return None
+
+
+def _optional(check: _Check) -> _Check:
+    return lambda value: None if value is None else check(value)
+
+
+def _check_choice(choices: tuple[str, ...]) -> _Check:
+    def check(value: object) -> _Fault | None:
+        return None if isinstance(value, str) and value in choices else ("", f"one of {', '.join(choices)}", value)
+
+    return check
+
+
+def _check_type(type_: type) -> _Check:
+    allowed = (int, float) if type_ is float else type_
+
+    def check(value: object) -> _Fault | None:
+        fits = isinstance(value, allowed) and (type_ is bool or not isinstance(value, bool))
+        return None if fits else ("", _WORDS[type_], value)
+
+    return check
+
+
+def _check_several(check: _Check, count: int | None) -> _Check:
+    what = "a tuple" if count is None else f"{count} numbers"
+
+    def check_all(value: object) -> _Fault | None:
+        if not isinstance(value, tuple | list) or (count is not None and len(value) != count):
+            return "", what, value
+        for place, part in enumerate(value):
+            if (fault := check(part)) is not None:
+                return f"[{place}]{fault[0]}", fault[1], fault[2]
+        return None
+
+    return check_all
