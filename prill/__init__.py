@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from prill.emulators.registry import make_environment as environment
     from prill.evaluators.function import as_judge
     from prill.evaluators.meta.agreement import agreement
+    from prill.emulators.airline.config import AirlineConfig
+    from prill.emulators.android.config import AndroidConfig
+    from prill.emulators.browser.config import WebConfig
+    from prill.emulators.browsergym.config import BrowserGymConfig
+    from prill.emulators.ios.config import IosConfig
+    from prill.emulators.mind2web.config import Mind2WebConfig
+    from prill.emulators.miniwob.config import MiniWobConfig
+    from prill.emulators.own import OwnEnvironmentConfig
+    from prill.emulators.registry import make_environment as environment
+    from prill.emulators.settings import EnvironmentConfig
+    from prill.emulators.webarena.config import WebArenaConfig
     from prill.evaluators.registry import JudgeConfig
     from prill.evaluators.registry import make_judge as judge
     from prill.files.shards import Shard
@@ -22,6 +33,9 @@ if TYPE_CHECKING:
     from prill.policies.registry import PolicyConfig
     from prill.policies.registry import make_policy as policy
     from prill.refine.rewards.reward import make_reward as reward
+    from prill.runs.devices import DevicesConfig, devices, devices_async
+    from prill.runs.rollout.episodes import EpisodesConfig
+    from prill.runs.rollout.run import RolloutConfig, plan_rollout, rollout_async
     from prill.runs.score import ScoreConfig
     from prill.scoring import score, score_files, score_stream
     from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
@@ -33,18 +47,29 @@ __version__ = "0.1.0"
 __all__ = [
     "Action",
     "BadLine",
+    "AirlineConfig",
+    "AndroidConfig",
+    "BrowserGymConfig",
     "CaptionerConfig",
+    "DevicesConfig",
     "EndpointError",
+    "EnvironmentConfig",
     "EnvironmentFailure",
+    "EpisodesConfig",
     "EvaluatorInfo",
     "InputError",
+    "IosConfig",
     "JudgeConfig",
     "LabelRecord",
+    "Mind2WebConfig",
+    "MiniWobConfig",
     "ModelConfig",
     "NoEvidence",
     "Observation",
+    "OwnEnvironmentConfig",
     "PolicyConfig",
     "PrillError",
+    "RolloutConfig",
     "ScoreConfig",
     "Shard",
     "Step",
@@ -56,17 +81,23 @@ __all__ = [
     "Verdict",
     "agreement",
     "as_judge",
+    "WebArenaConfig",
+    "WebConfig",
+    "devices",
+    "devices_async",
     "environment",
     "judge",
     "make_captioner",
     "merge_verdicts",
     "model",
+    "plan_rollout",
     "policy",
     "read_labels",
     "read_trajectories",
     "read_verdicts",
     "reward",
     "rollout",
+    "rollout_async",
     "score",
     "score_files",
     "score_stream",
@@ -77,25 +108,42 @@ __all__ = [
 # What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
 _HOMES = {
     "BadLine": "store",
+    "AirlineConfig": "emulators.airline.config",
+    "AndroidConfig": "emulators.android.config",
+    "BrowserGymConfig": "emulators.browsergym.config",
     "CaptionerConfig": "captioner.registry",
+    "DevicesConfig": "runs.devices",
+    "EnvironmentConfig": "emulators.settings",
+    "EpisodesConfig": "runs.rollout.episodes",
+    "IosConfig": "emulators.ios.config",
     "JudgeConfig": "evaluators.registry",
+    "Mind2WebConfig": "emulators.mind2web.config",
+    "MiniWobConfig": "emulators.miniwob.config",
     "ModelConfig": "models.registry",
+    "OwnEnvironmentConfig": "emulators.own",
     "PolicyConfig": "policies.registry",
+    "RolloutConfig": "runs.rollout.run",
     "ScoreConfig": "runs.score",
     "Shard": "files.shards",
     "agreement": "evaluators.meta.agreement:agreement",
     "as_judge": "evaluators.function",
+    "WebArenaConfig": "emulators.webarena.config",
+    "WebConfig": "emulators.browser.config",
+    "devices": "runs.devices",
+    "devices_async": "runs.devices",
     "environment": "emulators.registry:make_environment",
     "judge": "evaluators.registry:make_judge",
     "make_captioner": "captioner.registry",
     "merge_verdicts": "verdict_log",
     "model": "models.registry:make_model",
+    "plan_rollout": "runs.rollout.run",
     "policy": "policies.registry:make_policy",
     "read_labels": "store",
     "read_trajectories": "store",
     "read_verdicts": "store",
     "reward": "refine.rewards.reward:make_reward",
     "rollout": "loop",
+    "rollout_async": "runs.rollout.run",
     "score": "scoring",
     "score_files": "scoring",
     "score_stream": "scoring",

@@ -17,7 +17,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
 
 from prill.config.values import Config, PartConfig, config_options, inner_config, load_table, merged
@@ -58,7 +58,8 @@ _PARTS: dict[Any, str] = {
 class Flag:
     """One option of a command: the path to its field, the option itself, and the words that give it.
 
-    `shared`: the options of a model, given next to those of the part that asks it.
+    `shared`: the options of a model, given next to those of the part that asks it. `family`: it names one of several
+    configurations.
     """
 
     path: tuple[str, ...]
@@ -66,6 +67,7 @@ class Flag:
     part: type[PartConfig] | None = None
     shared: bool = False
     names: tuple[str, ...] = ()
+    family: bool = False
 
     @property
     def dotted(self) -> str:
@@ -83,6 +85,7 @@ class Words:
         hidden: Paths (dotted) that the help leaves out; they work all the same.
         renamed: Other flags for a path, such as `--attempts` for `plays`.
         metavars: What stands for the value in the help, by path.
+        whole: Paths (dotted) whose end alone is no flag, so that it means another one.
     """
 
     positional: tuple[str, ...] = ()
@@ -90,6 +93,7 @@ class Words:
     hidden: frozenset[str] = frozenset()
     renamed: Mapping[str, str] = field(default_factory=dict)
     metavars: Mapping[str, str] = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()
 
     def metavar(self, path: Sequence[str]) -> str | None:
         """What stands for the value in the help; None: by its type."""
@@ -255,7 +259,7 @@ def derive(
     text = "\n".join((description, *(f"  {example}" for example in examples)))
     parser = Parser(prog=prog, description=text, epilog=epilog or None)
     parser.usage = _usage(prog, type, words)
-    flags = list(_flags(type, (), _named(type, argv, words, file), file))
+    flags = list(_flags(config_options(type), (), _named(type, argv, words, file), file))
     named, ambiguous = _with_names(flags, words)
     by_dest: dict[str, Flag] = {}
     groups: dict[str, Any] = {}
@@ -303,8 +307,10 @@ def _named(type: type[Config], argv: Sequence[str], words: Words, file: Mapping[
     return names
 
 
-def _flags(type: type[Config], prefix: tuple[str, ...], names: Mapping[str, str], table: Mapping[str, Any]) -> Iterator[Flag]:
-    for option in config_options(type).values():
+def _flags(
+    options: Mapping[str, Option], prefix: tuple[str, ...], names: Mapping[str, str], table: Mapping[str, Any]
+) -> Iterator[Flag]:
+    for option in options.values():
         path = (*prefix, option.name)
         inner = inner_config(option.type)
         below = table.get(option.name)
@@ -312,13 +318,13 @@ def _flags(type: type[Config], prefix: tuple[str, ...], names: Mapping[str, str]
             yield Flag(path, option)
         elif issubclass(inner, PartConfig):
             yield from _part_flags(inner, path, option, names, below)
-        elif (chosen := getattr(inner, "chosen", None)) is not None:  # a family of configurations, one of them by name
-            yield Flag(path, option)
+        elif (options_named := getattr(inner, "options_named", None)) is not None:  # a family, one of them by name
+            yield Flag(path, option, family=True)
             name = names.get(".".join(path)) or (below.get("name") if isinstance(below, Mapping) else below)
             if isinstance(name, str):
-                yield from _flags(chosen(name), path, names, below if isinstance(below, Mapping) else {})
+                yield from _flags(options_named(name), path, names, below if isinstance(below, Mapping) else {})
         else:
-            yield from _flags(inner, path, names, below if isinstance(below, Mapping) else {})
+            yield from _flags(config_options(inner), path, names, below if isinstance(below, Mapping) else {})
 
 
 def _part_flags(
@@ -385,7 +391,7 @@ def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[s
     """The flags with the words that give each, and the short words that several could mean."""
     ends: dict[str, list[Flag]] = {}
     for flag in flags:
-        for start in range(1, len(flag.path)):
+        for start in range(1, len(flag.path) if ".".join(flag.path) not in words.whole else 1):
             ends.setdefault(".".join(flag.path[start:]), []).append(flag)
     whole = {".".join(flag.path) for flag in flags}
     short: dict[tuple[str, ...], list[str]] = {}
@@ -409,7 +415,7 @@ def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[s
             ones = [words.short[dotted]] if dotted in words.short else []
             renamed = words.renamed.get(dotted)
             names = (*ones, *([renamed] if renamed else []), *sorted(short.get(flag.path, ()), key=len), flag.dotted)
-        named.append(Flag(flag.path, flag.option, flag.part, flag.shared, tuple(dict.fromkeys(names))))
+        named.append(replace(flag, names=tuple(dict.fromkeys(names))))
     taken = Counter(name for flag in named for name in flag.names)
     assert not [name for name, count in taken.items() if count > 1], taken
     return named, ambiguous
@@ -420,7 +426,9 @@ def _add(group: Any, flag: Flag, dest: str, words: Words, *, several: bool) -> N
     text = option.description
     if not option.required and not isinstance(option.default, bool | None) and option.default != () and "default" not in text:
         text += f" (default {_shown(option.default)})"
-    hidden = bool({dotted, flag.path[-1]} & words.hidden) or flag.shared or (flag.path[1:-1] and flag.path[-2] == "model")
+    hidden = (
+        bool({dotted, flag.path[-1]} & words.hidden) or flag.shared or (flag.path[1:-1] and flag.path[-2].endswith("model"))
+    )
     text = argparse.SUPPRESS if hidden else text.replace("%", "%%")
     metavar = words.metavar(flag.path) or _metavar(flag)
     if not flag.names:
@@ -449,7 +457,7 @@ def _is_bool(hint: Any) -> bool:
 
 def _metavar(flag: Flag) -> str:
     bare = _bare(flag.option.type)
-    if flag.part is not None:
+    if flag.part is not None or flag.family:
         return "NAME"
     if get_args(bare) and all(isinstance(one, str) for one in get_args(bare)):
         return "|".join(map(str, get_args(bare)))
@@ -465,7 +473,7 @@ def _shown(value: object) -> str:
 
 def _read(value: Any, flag: Flag) -> Any:
     """The value of a flag, of the type that its option asks for. Raises OptionError that names the flag."""
-    if flag.part is not None or isinstance(value, bool):
+    if flag.part is not None or flag.family or isinstance(value, bool):
         return value
     option = flag.option
     text = _parsed(value, option)

@@ -135,7 +135,7 @@ def test_impossible_runs_are_one_error(prill: Prill, tmp_path: Path, words: tupl
 
 def test_site_without_address_is_named(prill: Prill, tmp_path: Path) -> None:
     configs = tmp_path / "tasks.json"
-    from prill.testing.shop import shop_configs
+    from prill.emulators.shop import shop_configs
 
     configs.write_bytes(shop_configs())
     words = ("--configs", configs, "--tasks", "1001", "--policy", "replay", "--replay", by_hand(tmp_path))

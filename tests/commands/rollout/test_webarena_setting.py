@@ -15,10 +15,10 @@ from prill.commands import rollout
 from prill.commands.rollout.environments import Setting
 from prill.commands.rollout.webarena import WEBARENA
 from prill.emulators.browser.chromium import chromium_path
+from prill.emulators.shop import shop_configs
 from prill.emulators.webarena.tasks import SITES
 from prill.errors import UsageError
 from prill.store import read_labels
-from prill.testing.shop import shop_configs
 
 
 @pytest.fixture(autouse=True)
