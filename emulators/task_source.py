@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ from prill.emulators.settings import EnvironmentConfig
 from prill.emulators.task_lists import NAMES, task_list
 from prill.errors import UsageError
 from prill.models.replies import excerpt
+from prill.registry import OptionError, nearest
 from prill.store import read_lines
 from prill.types import Platform, Task
 
@@ -83,12 +84,15 @@ class TaskLine:
     start_url: str | None = None
 
 
+_KEYS = tuple(field.name for field in fields(TaskLine))
+
+
 @dataclass(frozen=True, kw_only=True)
 class GoalsConfig(EnvironmentConfig):
     """An environment whose tasks are goals in words: a file, a list of the paper, or goals that are given."""
 
     tasks: Annotated[
-        str | Path | Sequence[TaskLine | str] | None,
+        str | Path | Sequence[Task | TaskLine | Mapping[str, Any] | str] | None,
         Meta(description=f"JSON Lines file ({{id, goal, start_url}}), or a list: {', '.join(NAMES)}"),
     ] = None
     goal: Annotated[str | Sequence[str] | None, Meta(description="a single task, or several, instead of tasks")] = None
@@ -99,14 +103,15 @@ class GoalsConfig(EnvironmentConfig):
             object.__setattr__(self, "tasks", tuple(_line(task) for task in self.tasks))
         super().__post_init__()
 
+    def _lines(self) -> Sequence[TaskLine]:
+        return [line for line in self.tasks or () if isinstance(line, TaskLine)] if isinstance(self.tasks, tuple) else []
+
     def table(self) -> dict[str, Any]:
         """The configuration as a table of TOML has it."""
         table = super().table()
         if isinstance(self.tasks, tuple):
             table["tasks"] = [
-                {key: value for key, value in asdict(line).items() if value not in ("", None)}
-                for line in self.tasks
-                if isinstance(line, TaskLine)
+                {key: value for key, value in asdict(line).items() if value not in ("", None)} for line in self._lines()
             ]
         return table
 
@@ -125,7 +130,7 @@ class GoalsConfig(EnvironmentConfig):
             goals = [self.goal] if isinstance(self.goal, str) else self.goal
             tasks = [Task(id=f"goal-{fingerprint(goal)}", goal=goal) for goal in goals]
         elif isinstance(self.tasks, tuple):
-            tasks = [_task(line) for line in self.tasks if isinstance(line, TaskLine)]
+            tasks = [_task(line) for line in self._lines()]
         elif self.tasks in NAMES:
             tasks = list(task_list(str(self.tasks)))
         else:
@@ -151,13 +156,18 @@ def task_contents(tasks: Mapping[str, Task]) -> dict[str, object]:
     return {name: [task.goal, task.site, task.start_url] for name, task in tasks.items()}
 
 
-def _line(task: Any) -> Any:
-    """A task as a line; what is none is left for the check of the configuration."""
-    if isinstance(task, str):
-        return TaskLine(task)
+def _line(task: Any) -> TaskLine:
+    """A task as a line. Raises OptionError."""
+    if isinstance(task, TaskLine):
+        return task
     if isinstance(task, Task):
         return TaskLine(task.goal, task.id, task.site, task.start_url)
-    return task
+    if isinstance(task, Mapping) and (odd := next((key for key in task if key not in _KEYS), None)):
+        raise OptionError(f"tasks: a task has no {odd!r}{nearest(str(odd), _KEYS)}; it has {', '.join(_KEYS)}", "tasks")
+    try:
+        return msgspec.convert({"goal": task} if isinstance(task, str) else task, TaskLine)
+    except msgspec.ValidationError as error:
+        raise OptionError(f"tasks: {error}, got {task!r}", "tasks") from None
 
 
 def _task(line: TaskLine) -> Task:

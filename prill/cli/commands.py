@@ -87,8 +87,9 @@ COMMANDS: Mapping[str, Command] = {
         Words(
             ("environment",),
             hidden=_EPISODES | {"first_play"},
-            metavars={"environment": "ENVIRONMENT", "output": "DIR", "plan": "TOML", "replay": "FILE", "behaviour": "A,B"},
+            metavars={"environment": "ENVIRONMENT", "output": "DIR", "plan": "TOML", "behaviour": "A,B"},
             whole=_WHOLE,
+            renamed={"policy.trajectories": "--replay"},
         ),
         (
             "prill rollout miniwob --tasks click-link,enter-text --seeds 0-4 -o runs/a",

@@ -194,7 +194,7 @@ class Derived:
                 table = table.get(name) if isinstance(table, Mapping) else None
             named = table.get("name") if isinstance(table, Mapping) else table
             if isinstance(named, str) and (names := part.names_with(option)):
-                return f"{part.kind} {named!r} has no such option; {part.kind}s that have it: {', '.join(names)}"
+                return f"{part.kind} {named!r} has no such option; {part.kinds} that have it: {', '.join(names)}"
         return None
 
     def _placed(self, error: OptionError, over: Mapping[str, Any]) -> UsageError:

@@ -35,6 +35,7 @@ class PartConfig:
 
     __slots__ = ("name", "options")
     kind: ClassVar[str] = "part"
+    kinds: ClassVar[str] = "parts"
     may_be_nameless: ClassVar[bool] = False
     name: str
     options: Mapping[str, Any]

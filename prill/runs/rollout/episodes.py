@@ -113,7 +113,6 @@ async def session(
     first_play: int = 0,
     plan: str | Path | None = None,
     behaviour: str | None = None,
-    replay: str | Path | None = None,
     planned: bool = False,
 ) -> AsyncIterator[Session]:
     """Makes everything that a configuration asks for, and closes it in the end; all models have one budget.
@@ -125,7 +124,6 @@ async def session(
         first_play: The number of the first of them.
         plan: A file that lists the episodes of the scripted policy, instead of tasks and seeds.
         behaviour: How the scripted policy plays: names with commas between.
-        replay: Trajectories that the policy `replay` plays again.
         planned: Nothing is played, and no file is written.
 
     Raises:
@@ -151,7 +149,6 @@ async def session(
                 temperature=config.temperature,
                 workers=workers,
                 concurrency=_calls(config),
-                replay=None if replay is None else str(replay),
                 behaviours=behaviours,
             )
             listed = _listed_cases(plan, who)

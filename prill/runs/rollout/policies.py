@@ -62,7 +62,6 @@ def plan_policy(
     temperature: float | None = None,
     workers: int = 1,
     concurrency: int = 16,
-    replay: str | None = None,
     behaviours: tuple[str, ...] = (),
 ) -> PolicyPlan:
     """Who plays, with everything that is needed for it, models included.
@@ -74,7 +73,6 @@ def plan_policy(
         temperature: At which the model draws; draws differ by seed and attempt.
         workers: Episodes at a time.
         concurrency: Most calls at once, for models that do not say otherwise.
-        replay: A file of trajectories, for a policy that plays them again.
         behaviours: How the scripted policy is to play.
 
     Raises:
@@ -88,7 +86,7 @@ def plan_policy(
     options: dict[str, Any] = {} if made is not None else described.mapping()
     options.pop("name", None)
     asks = asks_a_model(maker)
-    given = {"behaviour": behaviours or None, "trajectories": replay, "model": _name(model), "temperature": temperature}
+    given = {"behaviour": behaviours or None, "model": _name(model), "temperature": temperature}
     _refuse_foreign(name, own, given)
     if name == "scripted":
         if options:  # how it behaves is a matter of the episode
@@ -204,8 +202,6 @@ def _run_options(
         options["temperature"] = given["temperature"]
     if given["model"] is not None and "model" in own and not asks:
         options["model"] = given["model"]
-    if given["trajectories"] is not None:
-        options["trajectories"] = given["trajectories"]
     if name == "react":
         if getattr(environment, "text", None) == "html":
             raise UsageError("text: react names elements by the numbers of their lines: leave out html", parameters=("text",))
@@ -215,14 +211,13 @@ def _run_options(
 
 def _refuse_foreign(name: str, own: Mapping[str, Option], given: Mapping[str, Any]) -> None:
     """Raises UsageError for an option of other policies, and names those."""
-    said = {"trajectories": "replay"}
     for option, value in given.items():
         if value is None or option in own or (option == "temperature" and "model" in own):
             continue
-        word = said.get(option, option)
+        able = ", ".join(policies_with("model" if option == "temperature" else option))
         raise UsageError(
-            f"{word}: the policy {name} has no such option; those that have it: {', '.join(policies_with(option))}",
-            parameters=(word,),
+            f"{option}: the policy {name} has no such option; those that have it: {able}",
+            parameters=(option,),
         )
 
 

@@ -36,9 +36,6 @@ class RolloutConfig(EpisodesConfig):
     behaviour: Annotated[
         str | None, Meta(description=f"scripted: any of {', '.join(BEHAVIOURS)}, with commas between (default: solve)")
     ] = None
-    replay: Annotated[
-        str | Path | None, Meta(description="replay: file of the trajectories whose actions are to be played again")
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,6 @@ def rollout_session(config: RolloutConfig, *, planned: bool = False) -> Abstract
         first_play=config.first_play,
         plan=config.plan,
         behaviour=config.behaviour,
-        replay=config.replay,
         planned=planned,
     )
 
@@ -190,5 +186,7 @@ def plan_rollout(config: RolloutConfig) -> RunPlan:
 
 def _check(config: RolloutConfig) -> None:
     expect_place(str(config.output), "a folder")
-    replay = None if config.replay is None else str(config.replay)
-    check_output(Path(config.output) / TRAJECTORIES, "trajectories", [replay], continued=True)
+    options = getattr(config.policy, "options", {})
+    played = options.get("trajectories")  # that are played again
+    inputs = [played] if isinstance(played, str | Path) else []
+    check_output(Path(config.output) / TRAJECTORIES, "trajectories", inputs, continued=True)
