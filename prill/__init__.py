@@ -10,9 +10,6 @@ from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, T
 
 if TYPE_CHECKING:
     from prill.captioner.registry import CaptionerConfig, make_captioner
-    from prill.emulators.registry import make_environment as environment
-    from prill.evaluators.function import as_judge
-    from prill.evaluators.meta.agreement import agreement
     from prill.emulators.airline.config import AirlineConfig
     from prill.emulators.android.config import AndroidConfig
     from prill.emulators.browser.config import WebConfig
@@ -24,6 +21,8 @@ if TYPE_CHECKING:
     from prill.emulators.registry import make_environment as environment
     from prill.emulators.settings import EnvironmentConfig
     from prill.emulators.webarena.config import WebArenaConfig
+    from prill.evaluators.function import as_judge
+    from prill.evaluators.meta.agreement import agreement
     from prill.evaluators.registry import JudgeConfig
     from prill.evaluators.registry import make_judge as judge
     from prill.files.shards import Shard
@@ -46,9 +45,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Action",
-    "BadLine",
     "AirlineConfig",
     "AndroidConfig",
+    "BadLine",
     "BrowserGymConfig",
     "CaptionerConfig",
     "DevicesConfig",
@@ -79,10 +78,10 @@ __all__ = [
     "Usage",
     "UsageError",
     "Verdict",
-    "agreement",
-    "as_judge",
     "WebArenaConfig",
     "WebConfig",
+    "agreement",
+    "as_judge",
     "devices",
     "devices_async",
     "environment",
