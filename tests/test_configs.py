@@ -15,6 +15,7 @@ from prill.cli.commands import COMMANDS
 from prill.cli.derive import Switches, derive
 from prill.config.values import Config, config_options
 from prill.errors import UsageError
+from prill.refine import Arm
 from prill.registry import load_object
 
 
@@ -25,6 +26,7 @@ class Ways:
     flags: str
     toml: str
     python: Callable[[], Config]
+    file: str = ""  # what stands before the flags, where a part of it has none
 
 
 WAYS: dict[str, list[Ways]] = {
@@ -121,6 +123,105 @@ WAYS: dict[str, list[Ways]] = {
             lambda: prill.DevicesConfig(platforms=["web", "ios"], appium_url="http://10.0.0.2:4723"),
         ),
     ],
+    "refine filtered-bc": [
+        Ways(
+            "-o bc --seeds 0,1 --budget-usd 3 --rounds 2 --policy.explore 1 --tables-only",
+            """
+            output = "bc"
+            seeds = "0,1"
+            budget_usd = 3
+            rounds = 2
+            tables_only = true
+            policy = {name = "small-text", model = "embedded", explore = 1.0}
+            episodes = {environment = "miniwob", tasks = ["click-link"]}
+            attempts = {seeds = "0-3"}
+            evaluation = {seeds = "10-13"}
+            arms = [{name = "self-training"}, {name = "filtered", judge = {name = "noisy", false_positives = 0.1}}]
+            """,
+            lambda: prill.FilteredBCConfig(
+                output=Path("bc"),
+                seeds=[0, 1],
+                budget_usd=3,
+                rounds=2,
+                tables_only=True,
+                policy=prill.PolicyConfig("small-text", model="embedded", explore=1.0),
+                episodes={"environment": "miniwob", "tasks": ["click-link"]},
+                attempts={"seeds": "0-3"},
+                evaluation={"seeds": "10-13"},
+                arms=[Arm(name="self-training"), Arm(name="filtered", judge=prill.JudgeConfig("noisy", false_positives=0.1))],
+            ),
+            file="""
+            policy = {name = "small-text", model = "embedded"}
+            episodes = {environment = "miniwob", tasks = ["click-link"]}
+            attempts = {seeds = "0-3"}
+            evaluation = {seeds = "10-13"}
+            arms = [{name = "self-training"}, {name = "filtered", judge = {name = "noisy", false_positives = 0.1}}]
+            """,
+        ),
+    ],
+    "reflexion": [
+        Ways(
+            "miniwob --tasks click-link --seeds 0-4 --model m --base-url http://x --judge vlm --judge.model j --judge.frames 2 "
+            "--second self-report --attempts 3 --keep-best --lesson-tokens 50 --lessons.model r --baseline b -o out",
+            """
+            output = "out"
+            seeds = "0-4"
+            judge = {name = "vlm", model = "j", frames = 2}
+            second = "self-report"
+            baseline = "b"
+            [environment]
+            name = "miniwob"
+            tasks = "click-link"
+            [model]
+            name = "m"
+            base_url = "http://x"
+            [retries]
+            attempts = 3
+            keep_best = true
+            [lessons]
+            model = "r"
+            lesson_tokens = 50
+            """,
+            lambda: prill.ReflexionConfig(
+                environment=prill.MiniWobConfig(tasks=["click-link"]),
+                seeds="0-4",
+                model=prill.ModelConfig("m", base_url="http://x"),
+                judge=prill.JudgeConfig("vlm", model="j", frames=2),
+                second="self-report",
+                retries=prill.RetrySpec(attempts=3, keep_best=True),
+                lessons=prill.LessonsConfig(model="r", lesson_tokens=50),
+                baseline=Path("b"),
+                output="out",
+            ),
+        ),
+    ],
+    "check-sites": [
+        Ways(
+            "--tasks 0-9 --reset ./reset.sh --oracle fixed",
+            """
+            tasks = "0-9"
+            reset = "./reset.sh"
+            oracle = "fixed"
+            """,
+            lambda: prill.WebArenaConfig(tasks="0-9", reset="./reset.sh", oracle="fixed"),
+        ),
+    ],
+    "simulate-retries": [
+        Ways(
+            "-o sim --success 0.5 --runs 40 --recorded runs/first --verdicts v.jsonl --labels l.jsonl",
+            """
+            output = "sim"
+            success = 0.5
+            runs = 40
+            recorded = "runs/first"
+            verdicts = "v.jsonl"
+            labels = "l.jsonl"
+            """,
+            lambda: prill.SimulationConfig(
+                output=Path("sim"), success=0.5, runs=40, recorded="runs/first", verdicts="v.jsonl", labels=Path("l.jsonl")
+            ),
+        ),
+    ],
 }
 CASES = [pytest.param(name, ways, id=f"{name}-{index}") for name, each in WAYS.items() for index, ways in enumerate(each)]
 
@@ -140,7 +241,8 @@ def test_every_command_is_compared() -> None:
 def test_three_ways_make_one_configuration(name: str, ways: Ways, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(ways.toml)
     python = ways.python()
-    assert read(name, ways.flags.split())[0] == python
+    (tmp_path / "first.toml").write_text(ways.file)
+    assert read(name, [*([str(tmp_path / "first.toml")] if ways.file else []), *ways.flags.split()])[0] == python
     assert read(name, [str(tmp_path / "run.toml")])[0] == python
     assert type(python).load(tmp_path / "run.toml") == python
 

@@ -33,8 +33,6 @@ _COMMANDS = {
     "redteam": "attack judges with false claims and injected text",
     "caption": "put screenshots into words, once each, for judges or to train a captioner",
     "exemplars": "a memory of exemplars for the agent `synapse`, from trajectories that a judge accepts",
-    "refine": "make an agent better: it learns from its own attempts, as far as a judge finds them good",
-    "reflexion": "try tasks again while a judge says failure, each time with a lesson from the attempt before",
     "bench": "tables of what an agent comes to on a benchmark, beside the figures of the papers",
     "convert": "turn other tools' recordings into trajectories",
     "conversations": "conversations of several turns, from single tasks of Mind2Web",
@@ -52,9 +50,7 @@ _MODULES = {
     "convert": "files.convert",
     "filter": "refine.filter",
     "merge": "files.merge",
-    "refine": "refine.refine",
     "rank": "refine.rank",
-    "reflexion": "refine.reflexion",
     "serve": "service.serve",
     "table": "files.table",
     "train": "refine.train",
@@ -79,9 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
+    for length in (2, 1):  # some commands have a name of two words
+        if (name := " ".join(words[:length])) in COMMANDS:
+            return _run_command(name, words[length:])
     command = next((word for word in words if not word.startswith("-")), None)
-    if command in COMMANDS and words[0] == command:
-        return _run_command(command, words[1:])
     parser = argparse.ArgumentParser(
         prog="prill", description="Judges what a digital agent did, and uses the judgement to make the agent better."
     )
@@ -156,7 +153,7 @@ def _run_command(name: str, argv: list[str]) -> int:
         print(f"what is finished is kept, and the same command goes on from there{more}", file=sys.stderr)
         return 4
     except PrillError as error:
-        print(f"prill {name}: {error}{derived.flags_for(error) if derived else ''}", file=sys.stderr)
+        print(f"prill {name}: {derived.told(error) if derived else error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         _drop(sys.stdout)

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
 
+from prill.cache import DiskCache
 from prill.config.values import Config, PartConfig, config_options, inner_config, load_table, merged
 from prill.errors import PrillError, UsageError
 from prill.files.toml import parse_toml
@@ -85,7 +86,7 @@ class Words:
         hidden: Paths (dotted) that the help leaves out; they work all the same.
         renamed: Other flags for a path, such as `--attempts` for `plays`.
         metavars: What stands for the value in the help, by path.
-        whole: Paths (dotted) whose end alone is no flag, so that it means another one.
+        whole: Paths (dotted), or the first names of paths, whose end alone is no flag, so that it means another one.
     """
 
     positional: tuple[str, ...] = ()
@@ -149,6 +150,7 @@ class Derived:
     source: str | None
     type: type[Config]
     ambiguous: Mapping[str, tuple[str, ...]]
+    given: dict[str, Any] = field(default_factory=dict)
 
     def read(self, argv: Sequence[str]) -> tuple[Config, Switches]:
         """The configuration that the words and the file before them give. Raises UsageError that names flag or key."""
@@ -157,6 +159,7 @@ class Derived:
         for dest, flag in self.flags.items():
             if (value := getattr(given, dest, None)) not in (None, []):
                 _put(over, flag.path, _read(value, flag))
+        self.given.update(over)
         if unknown:
             self._refuse(unknown, over)
         table = merged(self.file, over)
@@ -206,6 +209,12 @@ class Derived:
             return UsageError(f"{self.flag_of(path)}{str(error)[len(path) :]}")
         return error
 
+    def told(self, error: PrillError) -> str:
+        """An error of the run, with the file of the key that it begins with, or else with the flags of its parameters."""
+        path = re.split(r"[:\s\[]", str(error), maxsplit=1)[0].split(".")
+        in_file = isinstance(error, UsageError) and path[0] in self.file and not _has(self.given, path)
+        return f"{self.source}: {error}" if in_file else f"{error}{self.flags_for(error)}"
+
     def flags_for(self, error: PrillError) -> str:
         """The flags that an error's parameters have, in brackets: the library speaks of parameters only."""
         parameters = error.parameters if isinstance(error, UsageError) else ()
@@ -241,7 +250,7 @@ def derive(
 
     Args:
         type: The configuration.
-        argv: The words; `FILE.toml` may stand first.
+        argv: The words; `FILE.toml` may stand first, or `FILE.json` where no other file can.
         words: How the command line differs from the rule.
         prog: The command, as `prill score`.
         description: What it does, a sentence.
@@ -253,7 +262,7 @@ def derive(
         UsageError: The file cannot be read, or a name is unknown.
     """
     argv, file, source = list(argv), {}, None
-    if argv and argv[0].endswith(".toml"):
+    if argv and argv[0].endswith(_files_of(type, words)):
         source = argv.pop(0)
         file = load_table(source)
     text = "\n".join((description, *(f"  {example}" for example in examples)))
@@ -279,13 +288,19 @@ def derive(
     return Derived(parser, by_dest, file, source, type, ambiguous), argv
 
 
+def _files_of(type: type[Config], words: Words) -> tuple[str, ...]:
+    """How files with a configuration are named; .json where no file of another kind stands first."""
+    first = config_options(type)[words.positional[0]] if words.positional else None
+    return (".toml", ".json") if first is None or inner_config(first.type) is not None else (".toml",)
+
+
 def _usage(prog: str, type: type[Config], words: Words) -> str:
     options = config_options(type)
     stated = [words.metavar((name,)) or name.upper() for name in words.positional]
     needed = [
         f"{words.short.get(name, '--' + name.replace('_', '-'))} {words.metavar((name,)) or name.upper()}"
         for name, option in options.items()
-        if option.required and name not in words.positional
+        if option.required and name not in words.positional and name not in words.hidden
     ]
     return " ".join((prog, "[FILE.toml]", *stated, *needed, "[options]"))
 
@@ -335,6 +350,8 @@ def _part_flags(
     name = _name_given(path, names)
     if name is not None:
         table = {**(table if table.get("name") == name else {}), "name": name}
+    if not table and isinstance(option.default, str):
+        table["name"] = option.default
     if not isinstance(table.get("name"), str):
         if part.kind != "model":
             return
@@ -391,7 +408,9 @@ def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[s
     """The flags with the words that give each, and the short words that several could mean."""
     ends: dict[str, list[Flag]] = {}
     for flag in flags:
-        for start in range(1, len(flag.path) if ".".join(flag.path) not in words.whole else 1):
+        if {".".join(flag.path), flag.path[0]} & words.whole:
+            continue
+        for start in range(1, len(flag.path)):
             ends.setdefault(".".join(flag.path[start:]), []).append(flag)
     whole = {".".join(flag.path) for flag in flags}
     short: dict[tuple[str, ...], list[str]] = {}
@@ -473,7 +492,7 @@ def _shown(value: object) -> str:
 
 def _read(value: Any, flag: Flag) -> Any:
     """The value of a flag, of the type that its option asks for. Raises OptionError that names the flag."""
-    if flag.part is not None or flag.family or isinstance(value, bool):
+    if flag.part is not None or flag.family or isinstance(value, bool) or _bare(flag.option.type) is DiskCache:  # by folder
         return value
     option = flag.option
     text = _parsed(value, option)

@@ -23,12 +23,17 @@ log = logging.getLogger("prill.runs")
 
 def wait_for(run: Callable[[], Coroutine[Any, Any, R]]) -> R:
     """The result of an asynchronous run, from a script or from a notebook where an event loop is running already."""
+    return apart(lambda: asyncio.run(run()))
+
+
+def apart(run: Callable[[], R]) -> R:
+    """The result of work that starts event loops of its own: in a thread where one is running already, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(run())
+        return run()
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(run())).result()
+        return thread.submit(run).result()
 
 
 def opened_folders(paths: Iterable[str | Path]) -> list[str]:
