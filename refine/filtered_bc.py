@@ -294,7 +294,10 @@ def check_parts(study: Study) -> tuple[Evaluator, ...]:
         for index, arm in enumerate(study.arms):
             judges.append(_named(f"arms[{index}].judge", partial(_judge_of, arm, labels)))
             if (calibration := study.filter_of(arm).calibration) is not None:
-                read_calibration(calibration)
+                try:
+                    read_calibration(calibration)
+                except UsageError as error:
+                    raise UsageError(f"arms[{index}].filter.calibration: {error}") from None
     if study.grader is not None:
         judges.append(_named("evaluation.judge", lambda: make_judge(study.grader or "")))
     return tuple(judges)

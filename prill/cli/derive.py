@@ -268,7 +268,12 @@ def derive(
     text = "\n".join((description, *(f"  {example}" for example in examples)))
     parser = Parser(prog=prog, description=text, epilog=epilog or None)
     parser.usage = _usage(prog, type, words)
-    flags = list(_flags(config_options(type), (), _named(type, argv, words, file), file))
+    try:
+        flags = list(_flags(config_options(type), (), _named(type, argv, words, file), file))
+    except UsageError as error:
+        if str(error).partition(":")[0].partition(".")[0] in file:
+            raise UsageError(f"{source}: {error}") from None
+        raise
     named, ambiguous = _with_names(flags, words)
     by_dest: dict[str, Flag] = {}
     groups: dict[str, Any] = {}
@@ -360,7 +365,12 @@ def _part_flags(
         table["model"] = model
     elif part.kind != "model" and "model" not in table and "model" in names:
         table["model"] = names["model"]
-    own = part.options_for(table)
+    try:
+        own = part.options_for(table)
+    except UsageError as error:
+        if name is not None:  # the words name it
+            raise
+        raise UsageError(f"{'.'.join(path)}: {error}") from None
     for inner in own.values():
         if (kind := _part_of(inner.type)) is not None:
             if not _several(inner.type):

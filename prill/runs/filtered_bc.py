@@ -149,9 +149,7 @@ def _filtered_bc(config: FilteredBCConfig, audience: Audience) -> FilteredBCResu
     if not config.tables_only:
         with run_budget(config.budget_usd, folder=out):
             world, _, _ = prepare(config, out)
-            check_settings(config.training_of(0))
-            if config.training_of(0).model != "embedded":
-                open_base(config.training_of(0))
+            _base(config.training_of(0))
             run_study(config, world, out, config.training_seeds(), audience)
     elif not (out / STUDY).is_file():
         raise UsageError(f"{out}: holds no study yet")
@@ -172,15 +170,19 @@ def _plan(config: FilteredBCConfig) -> RunPlan:
     out, spec = Path(config.output), config.training_of(0)
     with run_budget(config.budget_usd, folder=out, planned=True):
         _, judges, plans = prepare(config, out)
-        check_settings(spec)
-        more: tuple[str, ...] = ()
-        if spec.model != "embedded":  # its weights would be unpacked, to be read
-            base = open_base(spec)
-            more = (_training_on(parse_devices(config.gpus), spec, base, out),) if config.gpus else ()
-        elif config.gpus:
-            parse_devices(config.gpus)
+        base, devices = _base(spec), parse_devices(config.gpus) if config.gpus else None
+        more = (_training_on(devices, spec, base, out),) if base and devices else ()
         plan = plan_study(config, out, config.training_seeds(), plans, judges)
     return replace(plan, work=(*plan.work, *more))
+
+
+def _base(spec: TrainSpec) -> Base | None:
+    """What is trained; None: the embedded model, whose weights would be unpacked to be read. Raises UsageError."""
+    try:
+        check_settings(spec)
+        return None if spec.model == "embedded" else open_base(spec)
+    except UsageError as error:
+        raise UsageError(f"training: {error}", parameters=error.parameters) from None
 
 
 def _training_on(devices: Devices, spec: TrainSpec, base: Base, out: Path) -> str:
@@ -305,7 +307,7 @@ class Rollouts:
         self._tables = [*zip(places, study.kinds, strict=True), ("evaluation", study.held_out)]
         for name, table in (("episodes", study.episodes), *self._tables):
             environment = {**study.episodes, **table}.get("environment")
-            if not name_of(environment):
+            if not isinstance(name_of(plain(environment)), str):
                 raise UsageError("episodes.environment is missing: name the environment")
             self._read(Path("-"), merged({"environment": environment}, table), place=name)
 
@@ -392,15 +394,17 @@ class Rollouts:
         table, player, environment = _parted(episodes, place)
         texts: dict[str, Any] = {}
         if not _is_anothers(self._study, episodes):
-            given = {**self._taught.options, **player}
+            said = {**self._taught.options, **player}
             own = options_of(POLICIES.maker(self._taught.name))
-            texts = {key if key in own else f"model.{key}": _text(given[key]) for key in given if key not in ("model", "name")}
+            texts = {key if key in own else f"model.{key}": _text(said[key]) for key in said if key not in ("model", "name")}
             more = {} if adapter is None else {"adapter": str(adapter.resolve())}
-            player = {**_values(given), "name": self._taught.name, **more}
+            player = {**_values(said), "name": self._taught.name, **more}
         where = {key: _text(value) for key, value in environment.items() if isinstance(value, _Said)}
-        config = RolloutConfig.read(
-            {**table, "environment": _values(environment), "policy": player, "output": str(out), "retry_broken": True}, place
-        )
+        given = {**table, "environment": _values(environment), "policy": player, "output": str(out), "retry_broken": True}
+        try:
+            config = RolloutConfig.read(given, place)
+        except UsageError as error:
+            raise error if str(error).startswith(place) else UsageError(f"{place}: {error}") from None
         return Episodes(config.but(first_play=earlier * config.attempts) if earlier else config, texts, where)
 
 
