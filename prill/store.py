@@ -44,7 +44,14 @@ _R = TypeVar("_R", Trajectory, LabelRecord)
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no trajectory. `id` is the trajectory's own id when that much could be read, else "file:line"."""
+    """A line that is not a trajectory.
+
+    Args:
+        id: The trajectory's own id where that could be read, else "file:line".
+        place: Where the line is: "file:line".
+        problem: What is wrong with it.
+        raw: The line.
+    """
 
     id: str
     place: str
@@ -221,13 +228,35 @@ def _half_character(value: object, at: str) -> str | None:
 
 
 def read_verdicts(path: str | os.PathLike[str]) -> Iterator[Verdict]:
-    """Every verdict of a file in order. An incomplete last line, left by a crash, is skipped with a warning."""
+    """Reads the verdicts of a file, in order.
+
+    Args:
+        path: A verdict file. An incomplete last line, left by a crash, is skipped with a warning.
+
+    Yields:
+        The verdicts.
+
+    Raises:
+        UsageError: The file cannot be read, or holds something else.
+        InputError: A line is broken.
+    """
     _expect(path, "verdicts")
     yield from _records(path, Verdict)
 
 
 def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
-    """Every label of a file in order. Raises UsageError for a verdict file: a judge's word would pass for a person's."""
+    """Reads the labels of a file, in order.
+
+    Args:
+        path: A label file. A verdict file is refused: a judge's word would pass for a person's.
+
+    Yields:
+        The labels.
+
+    Raises:
+        UsageError: The file cannot be read, or holds something else.
+        InputError: A line is broken.
+    """
     _expect(path, "labels")
     yield from _records(path, LabelRecord)
 

@@ -87,15 +87,30 @@ class Confusion:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """The comparison of one evaluator's verdicts with labels of one source. Each figure is an attribute, too: `kappa.value`,
-    `kappa.low`, `kappa.high`; `print` shows the same as `prill agree`, `to_pandas()` makes a data frame.
+    """The comparison of one judge's verdicts with labels of one source.
 
-    `unscored` counts, by reason, labelled trajectories that the judge could not judge; `missing` those that have no verdict at
-    all, and count as wrong in the last figure too. `undecided` are those where the rule `truth` decides nothing, and
-    `undecided_by` the same by kind. `majority` is the accuracy of the better constant answer, `majority_answer`, on the
-    judged trajectories. The AUC is that of the scores of the judged trajectories; a verdict without a score counts as 1 or 0.
-    `scores` has the Brier score and the calibration error of the same scores; empty where all of them are 0 or 1. `fitted`
-    says on how many of the judged trajectories the judge was fitted; None where nothing in it was fitted to labels.
+    Each figure is an attribute, too: `kappa.value`, `kappa.low`, `kappa.high`; `print` shows the same as `prill agree`,
+    `to_pandas()` makes a data frame.
+
+    Args:
+        evaluator: The judge.
+        source: The source of the labels.
+        truth: The rule for annotators who differ.
+        judged: How many labelled trajectories the judge judged.
+        confusion: The counts of right and wrong verdicts.
+        figures: The figures, with 95 % intervals. The AUC is that of the scores; a verdict without a score counts as 1 or 0.
+        scores: The Brier score and the calibration error of the same scores. Empty where all scores are 0 or 1.
+        majority: The accuracy of the better constant answer on the judged trajectories, in [0, 1].
+        majority_answer: That answer.
+        unscored: How many labelled trajectories the judge could not judge, by reason.
+        missing: How many labelled trajectories have no verdict at all. They, too, count as wrong in the last figure.
+        undecided: How many trajectories have labels of which the rule decides nothing.
+        undecided_by: The same by kind.
+        verdicts_without_label: How many verdicts have no label.
+        labels_without_verdict: How many labels have no verdict.
+        clusters: How many independent groups the intervals resample.
+        clustered_by: What the groups are.
+        fitted: On how many of the judged trajectories the judge was fitted. None: nothing in it was fitted to labels.
     """
 
     evaluator: EvaluatorInfo
