@@ -164,3 +164,18 @@ def test_wrong_keys_are_named_with_their_file(table: str, message: str, tmp_path
     with pytest.raises(UsageError) as raised:
         read("score", [str(path), *(() if "judge" in table else ("--judge", "vlm"))])
     assert str(raised.value).startswith(f"{path}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"output": 5}, "output: Expected `str`, got `int`"),
+        ({"trajectories": "t.jsonl"}, "trajectories: Expected `array`, got `str`"),
+        ({"trajectories": ["t.jsonl", None]}, "trajectories: Expected `str`, got `null` - at `$[1]`"),
+        ({"transcripts": 1.5}, "transcripts: Expected `bool | str`"),
+    ],
+)
+def test_paths_are_checked(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        prill.ScoreConfig(**{"trajectories": ["t.jsonl"], "output": "v.jsonl", "judge": "vlm", **given})
+    assert message in str(raised.value)

@@ -251,7 +251,10 @@ def derive(
     argv, file, source = list(argv), {}, None
     if argv and argv[0].endswith(".toml"):
         source = argv.pop(0)
-        file = load_table(source)
+        try:
+            file = type.normalized(load_table(source))
+        except OptionError as error:
+            raise UsageError(f"{source}: {error}", parameters=error.parameters) from None
     text = "\n".join((description, *(f"  {example}" for example in examples)))
     parser = Parser(prog=prog, description=text, epilog=epilog or None)
     parser.usage = _usage(prog, type, words)
@@ -276,14 +279,23 @@ def derive(
 
 
 def _usage(prog: str, type: type[Config], words: Words) -> str:
-    options = config_options(type)
     stated = [words.metavar((name,)) or name.upper() for name in words.positional]
     needed = [
         f"{words.short.get(name, '--' + name.replace('_', '-'))} {words.metavar((name,)) or name.upper()}"
-        for name, option in options.items()
-        if option.required and name not in words.positional
+        for name in _needed(type)
+        if name not in words.positional
     ]
     return " ".join((prog, "[FILE.toml]", *stated, *needed, "[options]"))
+
+
+def _needed(type: type[Config]) -> Iterator[str]:
+    """The names of the fields that have to be given, those of nested configurations included."""
+    for name, option in config_options(type).items():
+        inner = inner_config(option.type)
+        if option.required and inner is not None and issubclass(inner, Config) and not hasattr(inner, "chosen"):
+            yield from _needed(inner)
+        elif option.required:
+            yield name
 
 
 def _named(type: type[Config], argv: Sequence[str], words: Words, file: Mapping[str, Any]) -> dict[str, str]:
