@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from prill.models.registry import make_model as model
     from prill.policies.registry import PolicyConfig
     from prill.policies.registry import make_policy as policy
+    from prill.refine.rewards.reward import RewardConfig
     from prill.refine.rewards.reward import make_reward as reward
     from prill.runs.score import ScoreConfig
+    from prill.runs.serve import ServeConfig, serve, serve_async
     from prill.scoring import score, score_files, score_stream
     from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
     from prill.tables import table
@@ -45,7 +47,9 @@ __all__ = [
     "Observation",
     "PolicyConfig",
     "PrillError",
+    "RewardConfig",
     "ScoreConfig",
+    "ServeConfig",
     "Shard",
     "Step",
     "Task",
@@ -70,6 +74,8 @@ __all__ = [
     "score",
     "score_files",
     "score_stream",
+    "serve",
+    "serve_async",
     "table",
     "write_labels",
     "write_trajectories",
@@ -81,7 +87,9 @@ _HOMES = {
     "JudgeConfig": "evaluators.registry",
     "ModelConfig": "models.registry",
     "PolicyConfig": "policies.registry",
+    "RewardConfig": "refine.rewards.reward",
     "ScoreConfig": "runs.score",
+    "ServeConfig": "runs.serve",
     "Shard": "files.shards",
     "agreement": "evaluators.meta.agreement:agreement",
     "as_judge": "evaluators.function",
@@ -99,6 +107,8 @@ _HOMES = {
     "score": "scoring",
     "score_files": "scoring",
     "score_stream": "scoring",
+    "serve": "runs.serve",
+    "serve_async": "runs.serve",
     "table": "tables",
     "write_labels": "store",
     "write_trajectories": "store",

@@ -70,6 +70,52 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "serve": [
+        Ways(
+            "--judge modular --judge.captioner text --model m --kind score --length-penalty 0.5 --port 0 --window 50",
+            """
+            port = 0
+            model = "m"
+            [reward]
+            kind = "score"
+            length-penalty = 0.5
+            judge = "modular"
+            captioner = "text"
+            [reward.watch]
+            window = 50
+            """,
+            lambda: prill.ServeConfig(
+                port=0,
+                model="m",
+                reward=prill.RewardConfig(
+                    judge=prill.JudgeConfig("modular", captioner="text"),
+                    kind="score",
+                    length_penalty=0.5,
+                    watch={"window": 50},
+                ),
+            ),
+        ),
+        Ways(
+            "--judge always-fail --reward.on-unscored value --value=-1 --concurrency 4 --observations w.jsonl --drift-alarm",
+            """
+            concurrency = 4
+            [reward]
+            judge = {name = "always-fail"}
+            on_unscored = "value"
+            value = -1
+            watch = {observations = "w.jsonl", drift_alarm = true}
+            """,
+            lambda: prill.ServeConfig(
+                concurrency=4,
+                reward={
+                    "judge": "always-fail",
+                    "on_unscored": "value",
+                    "value": -1,
+                    "watch": {"observations": Path("w.jsonl"), "drift_alarm": True},
+                },
+            ),
+        ),
+    ],
 }
 CASES = [pytest.param(name, ways, id=f"{name}-{index}") for name, each in WAYS.items() for index, ways in enumerate(each)]
 
@@ -133,9 +179,17 @@ def test_flags_come_over_the_file(tmp_path: Path) -> None:
     assert other.table()["judge"] == {"name": "self-report"}
 
 
+def test_what_a_part_makes_of_a_word_is_left_to_it(tmp_path: Path) -> None:
+    config, _ = read("score", ["t.jsonl", "-o", "v.jsonl", "--judge", "vlm", "--model", "m", "--cache", str(tmp_path / "kept")])
+    assert isinstance(config, prill.ScoreConfig)
+    assert config.model == prill.ModelConfig("m", cache=str(tmp_path / "kept"))
+    assert isinstance(config.model, prill.ModelConfig) and prill.model(config.model).name == "m"
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        (["--judge", "vlm", "s.toml"], "s.toml: there is no place for more words; a file of options stands first: s.toml"),
         (["--judgee", "vlm"], "--judgee: there is no such option (did you mean '--judge'?)"),
         (["--judge", "vlm", "--judge.frame", "2"], "--judge.frame: there is no such option (did you mean '--judge.frames'?)"),
         (["--judge", "vlm", "--judge.frames", "two"], "--judge.frames: Expected `int`"),

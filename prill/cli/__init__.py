@@ -16,7 +16,6 @@ from prill.cli.commands import COMMANDS
 from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageError
 
 _COMMANDS = {
-    "serve": "a judge as an HTTP reward service for trainers",
     "watch": "whether a reward goes wrong: canaries, drift, a second judge, reward hacking",
     "batch": "judge by batches: requests as files for a batch API or `vllm run-batch`, verdicts from the answers",
     "show": "one verdict with what models were asked and answered",
@@ -57,7 +56,6 @@ _MODULES = {
     "refine": "refine.refine",
     "rank": "refine.rank",
     "reflexion": "refine.reflexion",
-    "serve": "service.serve",
     "table": "files.table",
     "train": "refine.train",
     "watch": "service.watch",

@@ -44,6 +44,25 @@ GROUPS: Mapping[str, str] = {
 _JUDGE = frozenset(
     {"away", "form", "image_detail", "image_format", "patience", "probability", "reasoning_effort", "towards", "samples"}
 )
+_MORE_OF_MODEL = frozenset(
+    f"model.{name}"
+    for name in (
+        "budget_usd",
+        "concurrency",
+        "prices",
+        "repetition_penalty",
+        "retries",
+        "temperature",
+        "top_k",
+        "top_p",
+        "total_timeout",
+    )
+)
+_LIMITS = frozenset(
+    f"max_{name}"
+    for name in ("held", "image_bytes", "images", "items", "jobs", "pixels", "request_pixels", "results", "values")
+) | {"body_timeout", "door"}
+_FILES = dict.fromkeys(("canaries", "canary_labels", "observations", "reference", "student"), "FILE")
 
 COMMANDS: Mapping[str, Command] = {
     "score": Command(
@@ -59,5 +78,20 @@ COMMANDS: Mapping[str, Command] = {
         ),
         "Exit codes: 0 all scored, 3 some unscored, 2 nothing could be read or bad usage, 4 endpoint gone, 130 interrupted.",
         dry_run=True,
+    ),
+    "serve": Command(
+        "judge",
+        "a judge as an HTTP reward service for trainers",
+        "prill.runs.serve:ServeConfig",
+        "prill.cli.judging:serve",
+        Words(hidden=_JUDGE | _MORE_OF_MODEL | _LIMITS, metavars=_FILES),
+        (
+            "prill serve --judge vlm --model gpt-4o",
+            "prill serve --judge modular --captioner text --model M --kind score --length-penalty 0.01",
+            "prill serve service.toml --host 0.0.0.0 --token-env PRILL_TOKEN",
+        ),
+        "Ctrl-C or TERM ends it when all requests are answered, or after --grace seconds; a second one at once. Exit codes: "
+        "0 ended, 1 had to be forced,\n2 bad usage. docs/service.md has its addresses, docs/limits.md the limits of requests "
+        "(--max-body and others).",
     ),
 }

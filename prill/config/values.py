@@ -373,7 +373,7 @@ def _without_path_types(hint: Any) -> Any:
     if origin in (Union, UnionType):
         return Union[tuple(map(_without_path_types, args))]  # noqa: UP007 - made at run time
     if origin in (list, tuple, Sequence):
-        return origin[tuple(map(_without_path_types, args))]  # type: ignore[index]
+        return origin[tuple(map(_without_path_types, args))]
     return hint
 
 

@@ -128,6 +128,6 @@ def test_serve_takes_the_watch_by_name(prill: Prill, tmp_path: Path) -> None:
     done = prill("serve", "--judge", "always-fail", "--canaries", tmp_path / "c.jsonl")
     assert done.returncode == 2 and "give both" in done.stderr and "--canary-labels" in done.stderr
     service = tmp_path / "service.toml"
-    service.write_text('[reward]\nevaluator = "always-fail"\n[reward.watch]\nwindow = 50\n')
+    service.write_text('[reward]\njudge = "always-fail"\n[reward.watch]\nwindow = 50\n')
     done = prill("serve", service, "--canary-labels", tmp_path / "l.jsonl")
     assert done.returncode == 2 and "give both" in done.stderr
