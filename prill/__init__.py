@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from prill.refine.rewards.reward import make_reward as reward
     from prill.runs.score import ScoreConfig
     from prill.runs.serve import ServeConfig, serve, serve_async
+    from prill.runs.watch import WatchConfig, watch
     from prill.scoring import score, score_files, score_stream
     from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
     from prill.tables import table
@@ -58,6 +59,7 @@ __all__ = [
     "Usage",
     "UsageError",
     "Verdict",
+    "WatchConfig",
     "agreement",
     "as_judge",
     "environment",
@@ -77,6 +79,7 @@ __all__ = [
     "serve",
     "serve_async",
     "table",
+    "watch",
     "write_labels",
     "write_trajectories",
 ]
@@ -91,6 +94,7 @@ _HOMES = {
     "ScoreConfig": "runs.score",
     "ServeConfig": "runs.serve",
     "Shard": "files.shards",
+    "WatchConfig": "runs.watch",
     "agreement": "evaluators.meta.agreement:agreement",
     "as_judge": "evaluators.function",
     "environment": "emulators.registry:make_environment",
@@ -110,6 +114,7 @@ _HOMES = {
     "serve": "runs.serve",
     "serve_async": "runs.serve",
     "table": "tables",
+    "watch": "runs.watch",
     "write_labels": "store",
     "write_trajectories": "store",
 }

@@ -116,6 +116,27 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "watch": [
+        Ways(
+            "a.jsonl b.jsonl -o w.html --student s.jsonl t.jsonl --window 50 --chance 0.01 --drift-alarm",
+            """
+            logs = ["a.jsonl", "b.jsonl"]
+            output = "w.html"
+            student = ["s.jsonl", "t.jsonl"]
+            window = 50
+            chance = 0.01
+            drift-alarm = true
+            """,
+            lambda: prill.WatchConfig(
+                logs=["a.jsonl", Path("b.jsonl")],
+                output="w.html",
+                student=["s.jsonl", "t.jsonl"],
+                window=50,
+                chance=0.01,
+                drift_alarm=True,
+            ),
+        ),
+    ],
 }
 CASES = [pytest.param(name, ways, id=f"{name}-{index}") for name, each in WAYS.items() for index, ways in enumerate(each)]
 

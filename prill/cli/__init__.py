@@ -16,7 +16,6 @@ from prill.cli.commands import COMMANDS
 from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageError
 
 _COMMANDS = {
-    "watch": "whether a reward goes wrong: canaries, drift, a second judge, reward hacking",
     "batch": "judge by batches: requests as files for a batch API or `vllm run-batch`, verdicts from the answers",
     "show": "one verdict with what models were asked and answered",
     "judges": "the judges there are, their options and prompts",
@@ -58,7 +57,6 @@ _MODULES = {
     "reflexion": "refine.reflexion",
     "table": "files.table",
     "train": "refine.train",
-    "watch": "service.watch",
 }
 # What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.
 _FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}

@@ -94,4 +94,18 @@ COMMANDS: Mapping[str, Command] = {
         "0 ended, 1 had to be forced,\n2 bad usage. docs/service.md has its addresses, docs/limits.md the limits of requests "
         "(--max-body and others).",
     ),
+    "watch": Command(
+        "improve",
+        "whether a reward goes wrong: canaries, drift, a second judge, reward hacking",
+        "prill.runs.watch:WatchConfig",
+        "prill.cli.improving:watch",
+        Words(("logs",), metavars={"logs": "LOG", "output": "PAGE", "student": "FILE", "reference": "FILE"}),
+        (
+            "prill watch watch.jsonl -o watch.html",
+            "prill watch verdicts.jsonl --student student-verdicts.jsonl",
+            "prill watch watch.jsonl --window 100 --drift-alarm --json",
+        ),
+        "Exit codes: 0 no alarm, 1 an alarm stands at the end of a log, 3 no alarm but some lines could not be read, "
+        "2 nothing could be read or bad usage.",
+    ),
 }

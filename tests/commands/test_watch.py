@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import prill as library
 from prill.refine.rewards import WatchRecord
 from prill.store import encode
 from prill.types import EvaluatorInfo, Opinion, Verdict
@@ -81,6 +82,19 @@ def test_verdict_files_are_watched_too(prill: Prill, tmp_path: Path) -> None:
     assert both.returncode == 1 and json.loads(both.stdout)[0]["alarms"] == ["disagreement", "hacking"]
     reference = prill("watch", ours, "--reference", theirs, "--drift-alarm", "--window", "100")
     assert reference.returncode == 1 and "alarm    drift" in reference.stdout
+
+
+def test_python_finds_what_the_command_finds(prill: Prill, hacked: Path, steady: Path, tmp_path: Path) -> None:
+    done = prill("watch", hacked, steady, "--json", "-o", tmp_path / "w.html")
+    config = library.WatchConfig(logs=[hacked, steady], output=tmp_path / "p.html")
+    counted: list[str] = []
+    found = library.watch(config, progress=counted.append)
+    assert json.loads(done.stdout) == json.loads(json.dumps(found.table()))
+    assert (tmp_path / "p.html").read_bytes() == (tmp_path / "w.html").read_bytes()
+    assert found.alarms == ("disagreement", "hacking") and counted == [str(hacked)] * 1200 + [str(steady)] * 600
+    signs = found.to_pandas()
+    assert list(signs[signs.state == "alarm"].sign) == ["disagreement", "hacking"]
+    assert "<script" not in found._repr_html_() and str(found) == prill("watch", hacked, steady).stdout.strip()
 
 
 def test_broken_lines_are_told_and_passed(prill: Prill, steady: Path, tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ FEWEST = 30  # scores on each side of a comparison: the tests go by the normal d
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchSpec(Config):
-    """What is looked at while a reward is used, and when it is an alarm.
+class WatchLimits(Config):
+    """What is compared, and when a change is an alarm.
 
     Comparisons are between the first `window` verdicts and the latest `window` of those after them. They are made again and
     again, so `chance` is far below the usual 0.05: it is how often one of them may be an alarm without any reason.
@@ -26,6 +26,24 @@ class WatchSpec(Config):
     Raises:
         UsageError: There are canaries without a label file, or a label file without canaries.
     """
+
+    window: Annotated[int, Meta(ge=FEWEST, description="verdicts that are compared with each other")] = 200
+    reference: Annotated[
+        str | Path | None, Meta(description="verdict file whose scores drift is measured from (default: the first verdicts)")
+    ] = None
+    chance: Annotated[float, Meta(gt=0, lt=1, description="probability below which a change is not by chance")] = 0.0001
+    unscored_limit: Annotated[float, Meta(ge=0, le=1, description="share of verdicts that may be unscored")] = 0.1
+    canary_limit: Annotated[float, Meta(ge=0, le=1, description="share of the canaries that may turn from right to wrong")] = (
+        0.1
+    )
+    drift_alarm: Annotated[
+        bool, Meta(description="drift is an alarm by itself, not only a notice: for agents that do not learn meanwhile")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchSpec(WatchLimits):
+    """What is looked at while a reward is used, and when it is an alarm."""
 
     observations: Annotated[
         str | Path | None, Meta(description="file that what is seen is appended to; `prill watch` shows it")
@@ -39,18 +57,6 @@ class WatchSpec(Config):
         str | Mapping[str, Any] | Evaluator | None,
         Meta(description="a second, cheap judge: a file of prill fit, a judge file, or a name"),
     ] = None
-    window: Annotated[int, Meta(ge=FEWEST, description="verdicts that are compared with each other")] = 200
-    reference: Annotated[
-        str | Path | None, Meta(description="verdict file whose scores drift is measured from (default: the first verdicts)")
-    ] = None
-    chance: Annotated[float, Meta(gt=0, lt=1, description="probability below which a change is not by chance")] = 0.0001
-    unscored_limit: Annotated[float, Meta(ge=0, le=1, description="share of verdicts that may be unscored")] = 0.1
-    canary_limit: Annotated[float, Meta(ge=0, le=1, description="share of the canaries that may turn from right to wrong")] = (
-        0.1
-    )
-    drift_alarm: Annotated[
-        bool, Meta(description="drift is an alarm by itself, not only a notice: for agents that do not learn meanwhile")
-    ] = False
 
     def check(self) -> None:
         """Raises UsageError for settings that do not go together."""
