@@ -137,6 +137,75 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "exemplars": [
+        Ways(
+            "a.jsonl b.jsonl --verdicts v.jsonl -o memory --threshold 0.5 --per-task 2 --shipped --labels l.jsonl --truth anna",
+            """
+            trajectories = ["a.jsonl", "b.jsonl"]
+            verdicts = "v.jsonl"
+            output = "memory"
+            threshold = 0.5
+            per-task = 2
+            shipped = true
+            labels = "l.jsonl"
+            truth = "anna"
+            """,
+            lambda: prill.ExemplarsConfig(
+                trajectories=["a.jsonl", "b.jsonl"],
+                verdicts="v.jsonl",
+                output=Path("memory"),
+                threshold=0.5,
+                per_task=2,
+                shipped=True,
+                labels="l.jsonl",
+                truth="anna",
+            ),
+        ),
+    ],
+    "rank": [
+        Ways(
+            "g.jsonl -o s.json --ranker embedding:minilm --ranked r.jsonl --base-url http://x --batch 4 --no-resume",
+            """
+            trajectories = "g.jsonl"
+            output = "s.json"
+            ranker = "embedding:minilm"
+            ranked = "r.jsonl"
+            base_url = "http://x"
+            batch = 4
+            resume = false
+            """,
+            lambda: prill.RankConfig(
+                trajectories=Path("g.jsonl"),
+                output="s.json",
+                ranker="embedding:minilm",
+                ranked="r.jsonl",
+                base_url="http://x",
+                batch=4,
+                resume=False,
+            ),
+        ),
+    ],
+    "conversations": [
+        Ways(
+            "in.json -o out.json --model m --base-url http://x --most-tasks 4 --budget-usd 2 --concurrency 3",
+            """
+            source = "in.json"
+            output = "out.json"
+            most-tasks = 4
+            budget_usd = 2
+            concurrency = 3
+            model = {name = "m", base_url = "http://x"}
+            """,
+            lambda: prill.ConversationsConfig(
+                source="in.json",
+                output="out.json",
+                model=prill.ModelConfig("m", base_url="http://x"),
+                most_tasks=4,
+                budget_usd=2,
+                concurrency=3,
+            ),
+        ),
+    ],
 }
 CASES = [pytest.param(name, ways, id=f"{name}-{index}") for name, each in WAYS.items() for index, ways in enumerate(each)]
 
