@@ -135,7 +135,6 @@ def serve(config: ServeConfig, switches: Switches) -> int:
     logger = logging.getLogger("prill.service")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    logger.propagate = False  # these lines have the time, and no name of the command
 
     def announce(url: str) -> None:
         print(json.dumps({"url": url}) if switches.json else f"serving on {url}; end with Ctrl-C", flush=True)
