@@ -226,7 +226,10 @@ class Config:
         """The table with the fields' names as keys, nested ones included; a subclass reads older and shorter forms here.
 
         Args:
-            table: A table of a file, or of flags; one that is normalized already comes back equal.
+            table: A table of a file, or of flags.
+
+        Returns:
+            The table; one that is normalized already comes back equal.
 
         Raises:
             OptionError: Two forms of one field stand in it.

@@ -178,7 +178,7 @@ class ExemplarsConfig(Config):
     ] = "majority"
 
     def check(self) -> None:
-        """Raises UsageError for options that do not go together."""
+        """Refuses options that do not go together."""
         if self.calibration is not None and self.threshold is not None:
             raise UsageError(
                 "calibration and threshold: the file has a threshold; give one of them", parameters=("calibration", "threshold")

@@ -68,7 +68,7 @@ class ServiceSpec(Config):
     ] = "quiet"
 
     def check(self) -> None:
-        """Raises UsageError for settings that do not go together."""
+        """Refuses settings that do not go together."""
         if self.token_env and self.token_file:
             raise UsageError("token_env and token_file: give one of them", parameters=("token_env", "token_file"))
         if self.media_root is not None and not Path(self.media_root).is_dir():

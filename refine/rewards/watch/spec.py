@@ -59,7 +59,7 @@ class WatchSpec(WatchLimits):
     ] = None
 
     def check(self) -> None:
-        """Raises UsageError for settings that do not go together."""
+        """Refuses settings that do not go together."""
         if (self.canaries is None) != (self.canary_labels is None):
             raise UsageError(
                 "canaries and canary_labels: give both, trajectories and what is known of them",
