@@ -70,6 +70,142 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "serve": [
+        Ways(
+            "--judge modular --judge.captioner text --model m --kind score --length-penalty 0.5 --port 0 --window 50",
+            """
+            port = 0
+            model = "m"
+            [reward]
+            kind = "score"
+            length-penalty = 0.5
+            judge = "modular"
+            captioner = "text"
+            [reward.watch]
+            window = 50
+            """,
+            lambda: prill.ServeConfig(
+                port=0,
+                model="m",
+                reward=prill.RewardConfig(
+                    judge=prill.JudgeConfig("modular", captioner="text"),
+                    kind="score",
+                    length_penalty=0.5,
+                    watch={"window": 50},
+                ),
+            ),
+        ),
+        Ways(
+            "--judge always-fail --reward.on-unscored value --value=-1 --concurrency 4 --observations w.jsonl --drift-alarm",
+            """
+            concurrency = 4
+            [reward]
+            judge = {name = "always-fail"}
+            on_unscored = "value"
+            value = -1
+            watch = {observations = "w.jsonl", drift_alarm = true}
+            """,
+            lambda: prill.ServeConfig(
+                concurrency=4,
+                reward={
+                    "judge": "always-fail",
+                    "on_unscored": "value",
+                    "value": -1,
+                    "watch": {"observations": Path("w.jsonl"), "drift_alarm": True},
+                },
+            ),
+        ),
+    ],
+    "watch": [
+        Ways(
+            "a.jsonl b.jsonl -o w.html --student s.jsonl t.jsonl --window 50 --chance 0.01 --drift-alarm",
+            """
+            logs = ["a.jsonl", "b.jsonl"]
+            output = "w.html"
+            student = ["s.jsonl", "t.jsonl"]
+            window = 50
+            chance = 0.01
+            drift-alarm = true
+            """,
+            lambda: prill.WatchConfig(
+                logs=["a.jsonl", Path("b.jsonl")],
+                output="w.html",
+                student=["s.jsonl", "t.jsonl"],
+                window=50,
+                chance=0.01,
+                drift_alarm=True,
+            ),
+        ),
+    ],
+    "exemplars": [
+        Ways(
+            "a.jsonl b.jsonl --verdicts v.jsonl -o memory --threshold 0.5 --per-task 2 --shipped --labels l.jsonl --truth anna",
+            """
+            trajectories = ["a.jsonl", "b.jsonl"]
+            verdicts = "v.jsonl"
+            output = "memory"
+            threshold = 0.5
+            per-task = 2
+            shipped = true
+            labels = "l.jsonl"
+            truth = "anna"
+            """,
+            lambda: prill.ExemplarsConfig(
+                trajectories=["a.jsonl", "b.jsonl"],
+                verdicts="v.jsonl",
+                output=Path("memory"),
+                threshold=0.5,
+                per_task=2,
+                shipped=True,
+                labels="l.jsonl",
+                truth="anna",
+            ),
+        ),
+    ],
+    "rank": [
+        Ways(
+            "g.jsonl -o s.json --ranker embedding:minilm --ranked r.jsonl --base-url http://x --batch 4 --no-resume",
+            """
+            trajectories = "g.jsonl"
+            output = "s.json"
+            ranker = "embedding:minilm"
+            ranked = "r.jsonl"
+            base_url = "http://x"
+            batch = 4
+            resume = false
+            """,
+            lambda: prill.RankConfig(
+                trajectories=Path("g.jsonl"),
+                output="s.json",
+                ranker="embedding:minilm",
+                ranked="r.jsonl",
+                base_url="http://x",
+                batch=4,
+                resume=False,
+            ),
+        ),
+    ],
+    "conversations": [
+        Ways(
+            "in.json -o out.json --model m --base-url http://x --most-tasks 4 --budget-usd 2 --concurrency 3",
+            """
+            source = "in.json"
+            output = "out.json"
+            most-tasks = 4
+            budget_usd = 2
+            concurrency = 3
+            model = {name = "m", base_url = "http://x"}
+            """,
+            lambda: prill.ConversationsConfig(
+                source="in.json",
+                output="out.json",
+                model=prill.ModelConfig("m", base_url="http://x"),
+                most_tasks=4,
+                budget_usd=2,
+                concurrency=3,
+            ),
+        ),
+    ],
 }
 CASES = [pytest.param(name, ways, id=f"{name}-{index}") for name, each in WAYS.items() for index, ways in enumerate(each)]
 
@@ -133,9 +269,17 @@ def test_flags_come_over_the_file(tmp_path: Path) -> None:
     assert other.table()["judge"] == {"name": "self-report"}
 
 
+def test_what_a_part_makes_of_a_word_is_left_to_it(tmp_path: Path) -> None:
+    config, _ = read("score", ["t.jsonl", "-o", "v.jsonl", "--judge", "vlm", "--model", "m", "--cache", str(tmp_path / "kept")])
+    assert isinstance(config, prill.ScoreConfig)
+    assert config.model == prill.ModelConfig("m", cache=str(tmp_path / "kept"))
+    assert isinstance(config.model, prill.ModelConfig) and prill.model(config.model).name == "m"
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        (["--judge", "vlm", "s.toml"], "s.toml: there is no place for more words; a file of options stands first: s.toml"),
         (["--judgee", "vlm"], "--judgee: there is no such option (did you mean '--judge'?)"),
         (["--judge", "vlm", "--judge.frame", "2"], "--judge.frame: there is no such option (did you mean '--judge.frames'?)"),
         (["--judge", "vlm", "--judge.frames", "two"], "--judge.frames: Expected `int`"),
@@ -164,3 +308,18 @@ def test_wrong_keys_are_named_with_their_file(table: str, message: str, tmp_path
     with pytest.raises(UsageError) as raised:
         read("score", [str(path), *(() if "judge" in table else ("--judge", "vlm"))])
     assert str(raised.value).startswith(f"{path}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"output": 5}, "output: Expected `str`, got `int`"),
+        ({"trajectories": "t.jsonl"}, "trajectories: Expected `array`, got `str`"),
+        ({"trajectories": ["t.jsonl", None]}, "trajectories: Expected `str`, got `null` - at `$[1]`"),
+        ({"transcripts": 1.5}, "transcripts: Expected `bool | str`"),
+    ],
+)
+def test_paths_are_checked(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        prill.ScoreConfig(**{"trajectories": ["t.jsonl"], "output": "v.jsonl", "judge": "vlm", **given})
+    assert message in str(raised.value)

@@ -16,8 +16,6 @@ from prill.cli.commands import COMMANDS
 from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageError
 
 _COMMANDS = {
-    "serve": "a judge as an HTTP reward service for trainers",
-    "watch": "whether a reward goes wrong: canaries, drift, a second judge, reward hacking",
     "batch": "judge by batches: requests as files for a batch API or `vllm run-batch`, verdicts from the answers",
     "show": "one verdict with what models were asked and answered",
     "judges": "the judges there are, their options and prompts",
@@ -32,17 +30,14 @@ _COMMANDS = {
     "calibrate": "make a judge's scores probabilities, and choose a threshold",
     "redteam": "attack judges with false claims and injected text",
     "caption": "put screenshots into words, once each, for judges or to train a captioner",
-    "exemplars": "a memory of exemplars for the agent `synapse`, from trajectories that a judge accepts",
     "refine": "make an agent better: it learns from its own attempts, as far as a judge finds them good",
     "reflexion": "try tasks again while a judge says failure, each time with a lesson from the attempt before",
     "rollout": "record trajectories: a policy in an environment",
     "bench": "tables of what an agent comes to on a benchmark, beside the figures of the papers",
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
-    "conversations": "conversations of several turns, from single tasks of Mind2Web",
     "filter": "from verdicts to training rows: keep the steps that a judge found good",
     "train": "a policy or a captioner from rows: a LoRA adapter, or all weights; a ranker or planner from recorded pages",
-    "rank": "which elements of recorded pages are meant: a score for each candidate, and how often the right one comes first",
 }
 # Verbs that stand in a room below `prill.commands`.
 _MODULES = {
@@ -50,17 +45,13 @@ _MODULES = {
     "bench": "refine.bench",
     "caption": "refine.caption",
     "check": "files.check",
-    "conversations": "files.conversations",
     "convert": "files.convert",
     "filter": "refine.filter",
     "merge": "files.merge",
     "refine": "refine.refine",
-    "rank": "refine.rank",
     "reflexion": "refine.reflexion",
-    "serve": "service.serve",
     "table": "files.table",
     "train": "refine.train",
-    "watch": "service.watch",
 }
 # What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.
 _FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}

@@ -44,6 +44,25 @@ GROUPS: Mapping[str, str] = {
 _JUDGE = frozenset(
     {"away", "form", "image_detail", "image_format", "patience", "probability", "reasoning_effort", "towards", "samples"}
 )
+_MORE_OF_MODEL = frozenset(
+    f"model.{name}"
+    for name in (
+        "budget_usd",
+        "concurrency",
+        "prices",
+        "repetition_penalty",
+        "retries",
+        "temperature",
+        "top_k",
+        "top_p",
+        "total_timeout",
+    )
+)
+_LIMITS = frozenset(
+    f"max_{name}"
+    for name in ("held", "image_bytes", "images", "items", "jobs", "pixels", "request_pixels", "results", "values")
+) | {"body_timeout", "door"}
+_FILES = dict.fromkeys(("canaries", "canary_labels", "observations", "reference", "student"), "FILE")
 
 COMMANDS: Mapping[str, Command] = {
     "score": Command(
@@ -59,5 +78,77 @@ COMMANDS: Mapping[str, Command] = {
         ),
         "Exit codes: 0 all scored, 3 some unscored, 2 nothing could be read or bad usage, 4 endpoint gone, 130 interrupted.",
         dry_run=True,
+    ),
+    "serve": Command(
+        "judge",
+        "a judge as an HTTP reward service for trainers",
+        "prill.runs.serve:ServeConfig",
+        "prill.cli.judging:serve",
+        Words(hidden=_JUDGE | _MORE_OF_MODEL | _LIMITS, metavars=_FILES),
+        (
+            "prill serve --judge vlm --model gpt-4o",
+            "prill serve --judge modular --captioner text --model M --kind score --length-penalty 0.01",
+            "prill serve service.toml --host 0.0.0.0 --token-env PRILL_TOKEN",
+        ),
+        "Ctrl-C or TERM ends it when all requests are answered, or after --grace seconds; a second one at once. Exit codes: "
+        "0 ended, 1 had to be forced,\n2 bad usage. docs/service.md has its addresses, docs/limits.md the limits of requests "
+        "(--max-body and others).",
+    ),
+    "watch": Command(
+        "improve",
+        "whether a reward goes wrong: canaries, drift, a second judge, reward hacking",
+        "prill.runs.watch:WatchConfig",
+        "prill.cli.improving:watch",
+        Words(("logs",), metavars={"logs": "LOG", "output": "PAGE", "student": "FILE", "reference": "FILE"}),
+        (
+            "prill watch watch.jsonl -o watch.html",
+            "prill watch verdicts.jsonl --student student-verdicts.jsonl",
+            "prill watch watch.jsonl --window 100 --drift-alarm --json",
+        ),
+        "Exit codes: 0 no alarm, 1 an alarm stands at the end of a log, 3 no alarm but some lines could not be read, "
+        "2 nothing could be read or bad usage.",
+    ),
+    "exemplars": Command(
+        "papers",
+        "a memory of exemplars for the agent `synapse`, from trajectories that a judge accepts",
+        "prill.runs.papers:ExemplarsConfig",
+        "prill.cli.papers:exemplars",
+        Words(("trajectories",), metavars={"trajectories": "TRAJ", "verdicts": "V", "output": "DIR", "truth": "RULE|NAME"}),
+        (
+            "prill exemplars t.jsonl --verdicts v.jsonl -o memory",
+            "prill exemplars t.jsonl --verdicts v.jsonl --calibration c.json -o memory --shipped",
+            "prill exemplars t.jsonl --verdicts v.jsonl --threshold 0.8 -o memory --labels l.jsonl --json",
+        ),
+        "Pages must have been recorded as HTML (prill rollout miniwob --text html). Exit codes: 0 all read, 3 without some "
+        "broken lines, 2 bad usage.",
+    ),
+    "rank": Command(
+        "papers",
+        "which elements of recorded pages are meant: a score for each candidate, and how often the right one comes first",
+        "prill.runs.papers:RankConfig",
+        "prill.cli.papers:rank",
+        Words(("trajectories",), metavars={"trajectories": "GOLD", "output": "FILE", "ranked": "OUT", "ranker": "NAME|DIR"}),
+        (
+            "prill rank test.jsonl -o scores.json --ranker bm25",
+            "prill rank test.jsonl -o scores.json --ranker ranker/      (trained by prill train ranker)",
+            "prill rank test.jsonl -o scores.json --ranker embedding:minilm --ranked ranked.jsonl",
+        ),
+        "Exit codes: 0 all ranked, 3 without turns that cannot be read, 2 it cannot be, 130 interrupted: the same command goes "
+        "on.",
+    ),
+    "conversations": Command(
+        "papers",
+        "conversations of several turns, from single tasks of Mind2Web",
+        "prill.runs.papers:ConversationsConfig",
+        "prill.cli.papers:conversations",
+        Words(("source",), hidden=_MORE_OF_MODEL, metavars={"source": "IN", "output": "FILE"}),
+        (
+            "prill conversations train_0.json -o conversations.json",
+            "prill conversations mind2web/ -o conversations.json --most-tasks 4",
+            "prill conversations train_0.json -o conversations.json --model gpt-4o --budget-usd 5",
+        ),
+        "Tasks of one site that share words become a conversation; long ones are divided into turns. The same command goes on "
+        "where a run\nbroke off. Exit codes: 0 all made, 3 some records are broken, a rule stood in for the model, or calls "
+        "failed (FILE is then not\nwritten yet), 2 nothing could be read or bad usage, 130 interrupted.",
     ),
 }

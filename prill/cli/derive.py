@@ -17,7 +17,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
 
 from prill.config.values import Config, PartConfig, config_options, inner_config, load_table, merged
@@ -58,7 +59,8 @@ _PARTS: dict[Any, str] = {
 class Flag:
     """One option of a command: the path to its field, the option itself, and the words that give it.
 
-    `shared`: the options of a model, given next to those of the part that asks it.
+    `shared`: the options of a model, given next to those of the part that asks it. `depth`: how many names of the path are of
+    configurations that the field stands in; the help leaves them out where the rest is clear.
     """
 
     path: tuple[str, ...]
@@ -66,6 +68,20 @@ class Flag:
     part: type[PartConfig] | None = None
     shared: bool = False
     names: tuple[str, ...] = ()
+    depth: int = 0
+
+    @property
+    def title(self) -> str:
+        """The heading of its group in the help."""
+        if self.part is not None or len(self.path) > self.depth + 1:
+            return self.path[self.depth]
+        return self.path[self.depth - 1] if self.depth else ""
+
+    @property
+    def shown(self) -> str:
+        """The word that the help has for it."""
+        end = "--" + ".".join(self.path[self.depth :]).replace("_", "-")
+        return end if end in self.names else self.names[-1]
 
     @property
     def dotted(self) -> str:
@@ -166,7 +182,8 @@ class Derived:
         """Raises UsageError for words that no flag takes."""
         word = next((word for word in unknown if word.startswith("-") and word != "-"), None)
         if word is None:
-            raise UsageError(f"{' '.join(unknown)}: there is no place for more words")
+            first = next((f"; a file of options stands first: {one}" for one in unknown if one.endswith(".toml")), "")
+            raise UsageError(f"{' '.join(unknown)}: there is no place for more words{first}")
         name = word.partition("=")[0]
         if name in self.ambiguous:
             raise UsageError(f"{name}: say which one: {' or '.join(self.ambiguous[name])}")
@@ -251,7 +268,10 @@ def derive(
     argv, file, source = list(argv), {}, None
     if argv and argv[0].endswith(".toml"):
         source = argv.pop(0)
-        file = load_table(source)
+        try:
+            file = type.normalized(load_table(source))
+        except OptionError as error:
+            raise UsageError(f"{source}: {error}", parameters=error.parameters) from None
     text = "\n".join((description, *(f"  {example}" for example in examples)))
     parser = Parser(prog=prog, description=text, epilog=epilog or None)
     parser.usage = _usage(prog, type, words)
@@ -262,9 +282,7 @@ def derive(
     for flag in named:
         dest = "__".join(flag.path)
         by_dest[dest] = flag
-        title = flag.path[0] if len(flag.path) > 1 else ""
-        if not title and flag.part is not None:
-            title = flag.path[0]
+        title = flag.title
         group = groups.setdefault(title, parser.add_argument_group(title) if title else parser)
         _add(group, flag, dest, words, several=flag.path[-1:] == words.positional[-1:])
     parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
@@ -276,14 +294,23 @@ def derive(
 
 
 def _usage(prog: str, type: type[Config], words: Words) -> str:
-    options = config_options(type)
     stated = [words.metavar((name,)) or name.upper() for name in words.positional]
     needed = [
         f"{words.short.get(name, '--' + name.replace('_', '-'))} {words.metavar((name,)) or name.upper()}"
-        for name, option in options.items()
-        if option.required and name not in words.positional
+        for name in _needed(type)
+        if name not in words.positional
     ]
     return " ".join((prog, "[FILE.toml]", *stated, *needed, "[options]"))
+
+
+def _needed(type: type[Config]) -> Iterator[str]:
+    """The names of the fields that have to be given, those of nested configurations included."""
+    for name, option in config_options(type).items():
+        inner = inner_config(option.type)
+        if option.required and inner is not None and issubclass(inner, Config) and not hasattr(inner, "chosen"):
+            yield from _needed(inner)
+        elif option.required:
+            yield name
 
 
 def _named(type: type[Config], argv: Sequence[str], words: Words, file: Mapping[str, Any]) -> dict[str, str]:
@@ -303,22 +330,24 @@ def _named(type: type[Config], argv: Sequence[str], words: Words, file: Mapping[
     return names
 
 
-def _flags(type: type[Config], prefix: tuple[str, ...], names: Mapping[str, str], table: Mapping[str, Any]) -> Iterator[Flag]:
+def _flags(
+    type: type[Config], prefix: tuple[str, ...], names: Mapping[str, str], table: Mapping[str, Any], depth: int = 0
+) -> Iterator[Flag]:
     for option in config_options(type).values():
         path = (*prefix, option.name)
         inner = inner_config(option.type)
         below = table.get(option.name)
         if inner is None:
-            yield Flag(path, option)
+            yield Flag(path, option, depth=depth)
         elif issubclass(inner, PartConfig):
-            yield from _part_flags(inner, path, option, names, below)
+            yield from (replace(flag, depth=depth) for flag in _part_flags(inner, path, option, names, below))
         elif (chosen := getattr(inner, "chosen", None)) is not None:  # a family of configurations, one of them by name
-            yield Flag(path, option)
+            yield Flag(path, option, depth=depth)
             name = names.get(".".join(path)) or (below.get("name") if isinstance(below, Mapping) else below)
             if isinstance(name, str):
-                yield from _flags(chosen(name), path, names, below if isinstance(below, Mapping) else {})
+                yield from _flags(chosen(name), path, names, below if isinstance(below, Mapping) else {}, depth)
         else:
-            yield from _flags(inner, path, names, below if isinstance(below, Mapping) else {})
+            yield from _flags(inner, path, names, below if isinstance(below, Mapping) else {}, depth + 1)
 
 
 def _part_flags(
@@ -409,7 +438,7 @@ def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[s
             ones = [words.short[dotted]] if dotted in words.short else []
             renamed = words.renamed.get(dotted)
             names = (*ones, *([renamed] if renamed else []), *sorted(short.get(flag.path, ()), key=len), flag.dotted)
-        named.append(Flag(flag.path, flag.option, flag.part, flag.shared, tuple(dict.fromkeys(names))))
+        named.append(replace(flag, names=tuple(dict.fromkeys(names))))
     taken = Counter(name for flag in named for name in flag.names)
     assert not [name for name, count in taken.items() if count > 1], taken
     return named, ambiguous
@@ -427,11 +456,11 @@ def _add(group: Any, flag: Flag, dest: str, words: Words, *, several: bool) -> N
         group.add_argument(dest, nargs="*" if several and _several(option.type) else "?", metavar=metavar, help=text)
         return
     settings: dict[str, Any] = {"dest": dest, "help": text, "default": None}
-    shown = [name for name in flag.names if not name.startswith("--")] + [flag.names[-1]]
+    shown = [name for name in flag.names if not name.startswith("--")] + [flag.shown]
     if _is_bool(option.type):
         settings["action"] = argparse.BooleanOptionalAction
         if option.default is True:
-            shown = [f"--[no-]{flag.names[-1][2:]}"]
+            shown = [f"--[no-]{flag.shown[2:]}"]
     else:
         settings["metavar"] = metavar
         if len(flag.path) == 1 and _several(option.type):
@@ -468,6 +497,8 @@ def _read(value: Any, flag: Flag) -> Any:
     if flag.part is not None or isinstance(value, bool):
         return value
     option = flag.option
+    if isinstance(bare := _bare(option.type), type) and bare.__module__ != "builtins" and bare is not Path:
+        return value  # a word for what the maker of the part makes of it, such as the folder of a cache
     text = _parsed(value, option)
     try:
         return read_value(text, option, lax=True)

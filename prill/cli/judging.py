@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,7 +23,11 @@ from prill.runs.score import ScoreConfig, ScoreResult, plan_score, score_async
 from prill.scoring import Tally
 from prill.verdict_log import RETRIED
 
+if TYPE_CHECKING:
+    from prill.runs.serve import ServeConfig
+
 EXIT_ALL, EXIT_SOME_UNSCORED, EXIT_INTERRUPTED = 0, 3, 130
+_END_SECONDS = 5.0  # that threads of a judge may take to end, after a service
 # What helps beyond trying again; of other reasons the message says enough.
 _HINTS = {
     "truncated": "--max-tokens N gives replies more room (into another verdict file); a small model may run on all the same",
@@ -117,3 +123,25 @@ def _savings_line(saved: Savings) -> str:
         return words
     usd = "" if not saved.usd else f" and ${saved.usd:.4f}"
     return f"{words}; that saved about {saved.calls:.0f} of its calls{usd}"
+
+
+def serve(config: ServeConfig, switches: Switches) -> int:
+    """`prill serve`; 0 when it was ended. Raises UsageError before it listens."""
+    from prill.runs.serve import serve as run
+    from prill.service.server import LastResort
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger = logging.getLogger("prill.service")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+    def announce(url: str) -> None:
+        print(json.dumps({"url": url}) if switches.json else f"serving on {url}; end with Ctrl-C", flush=True)
+
+    def ending() -> None:
+        print("prill serve: ending; requests inside are answered, a second Ctrl-C drops them", file=sys.stderr)
+
+    run(config, announce=announce, ending=ending)
+    LastResort().end_within(_END_SECONDS, EXIT_ALL)
+    return EXIT_ALL
