@@ -34,10 +34,10 @@ if TYPE_CHECKING:
         rank,
         rank_async,
     )
-    from prill.runs.score import ScoreConfig
+    from prill.runs.score import ScoreConfig, ScoreResult, score, score_async
     from prill.runs.serve import ServeConfig, serve, serve_async
     from prill.runs.watch import WatchConfig, watch
-    from prill.scoring import score, score_files, score_stream
+    from prill.scoring import score_files, score_stream
     from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
     from prill.tables import table
     from prill.verdict_log import merge_verdicts
@@ -64,6 +64,7 @@ __all__ = [
     "RankConfig",
     "RewardConfig",
     "ScoreConfig",
+    "ScoreResult",
     "ServeConfig",
     "Shard",
     "Step",
@@ -94,6 +95,7 @@ __all__ = [
     "reward",
     "rollout",
     "score",
+    "score_async",
     "score_files",
     "score_stream",
     "serve",
@@ -115,6 +117,7 @@ _HOMES = {
     "RankConfig": "runs.papers",
     "RewardConfig": "refine.rewards.reward",
     "ScoreConfig": "runs.score",
+    "ScoreResult": "runs.score",
     "ServeConfig": "runs.serve",
     "Shard": "files.shards",
     "WatchConfig": "runs.watch",
@@ -137,7 +140,8 @@ _HOMES = {
     "read_verdicts": "store",
     "reward": "refine.rewards.reward:make_reward",
     "rollout": "loop",
-    "score": "scoring",
+    "score": "runs.score",
+    "score_async": "runs.score",
     "score_files": "scoring",
     "score_stream": "scoring",
     "serve": "runs.serve",

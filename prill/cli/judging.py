@@ -19,7 +19,7 @@ from prill.evaluators.combine import Savings
 from prill.files.outputs import words_beside
 from prill.files.shards import Shard
 from prill.runs.base import count_lines, opened_folders
-from prill.runs.score import ScoreConfig, ScoreResult, plan_score, score_async
+from prill.runs.score import ScoreConfig, ScoreResult, plan_score, score_files_of
 from prill.scoring import Tally
 from prill.verdict_log import RETRIED
 
@@ -67,7 +67,7 @@ async def _score(config: ScoreConfig) -> ScoreResult:
             bar.set_postfix_str(_costs(tally), refresh=False)
             bar.update(0)
 
-        return await score_async(config, stop=stop, progress=show)
+        return await score_files_of(config, stop=stop, progress=show)
 
 
 def _expected(config: ScoreConfig) -> int:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 from prill.errors import InputError, UsageError
 from prill.files.kinds import trajectory_files
@@ -16,19 +13,9 @@ from prill.files.lines import is_stream, read_lines
 from prill.files.outputs import is_stdout
 from prill.files.spending import SPENDING, SpendingFile, spending_beside, spent_on_record
 from prill.models.ledger import Budget, spending_from
+from prill.scoring import wait_for as wait_for  # here, too: runs use it
 
-R = TypeVar("R")
 log = logging.getLogger("prill.runs")
-
-
-def wait_for(run: Callable[[], Coroutine[Any, Any, R]]) -> R:
-    """The result of an asynchronous run, from a script or from a notebook where an event loop is running already."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(run())
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(run())).result()
 
 
 def opened_folders(paths: Iterable[str | Path]) -> list[str]:
