@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from prill.evaluators.registry import JudgeConfig
     from prill.evaluators.registry import make_judge as judge
     from prill.files.shards import Shard
+    from prill.hf_dataset import from_dataset, to_dataset
     from prill.loop import rollout
     from prill.models.registry import ModelConfig
     from prill.models.registry import make_model as model
@@ -57,6 +58,7 @@ __all__ = [
     "agreement",
     "as_judge",
     "environment",
+    "from_dataset",
     "judge",
     "make_captioner",
     "merge_verdicts",
@@ -71,6 +73,7 @@ __all__ = [
     "score_files",
     "score_stream",
     "table",
+    "to_dataset",
     "write_labels",
     "write_trajectories",
 ]
@@ -86,6 +89,7 @@ _HOMES = {
     "agreement": "evaluators.meta.agreement:agreement",
     "as_judge": "evaluators.function",
     "environment": "emulators.registry:make_environment",
+    "from_dataset": "hf_dataset",
     "judge": "evaluators.registry:make_judge",
     "make_captioner": "captioner.registry",
     "merge_verdicts": "verdict_log",
@@ -100,6 +104,7 @@ _HOMES = {
     "score_files": "scoring",
     "score_stream": "scoring",
     "table": "tables",
+    "to_dataset": "hf_dataset",
     "write_labels": "store",
     "write_trajectories": "store",
 }

@@ -148,7 +148,7 @@ def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
     if not isinstance(record, dict):
         raise InputError(f"expected a JSON object, got {type(record).__name__}")
     extras: dict[str, Any] = {}
-    _move_extras(record, Trajectory, "", extras)
+    move_extras(record, Trajectory, "", extras)
     try:
         trajectory = msgspec.convert(record, Trajectory)
     except msgspec.ValidationError as error:
@@ -267,25 +267,26 @@ def _id_of(data: bytes) -> str | None:
     return id if isinstance(id, str) and id else None
 
 
-def _move_extras(record: object, cls: type, at: str, extras: dict[str, Any]) -> None:
+def move_extras(record: object, cls: type, at: str, extras: dict[str, Any]) -> None:
+    """Takes keys that a record does not have out of its plain types, into `extras`, by their path."""
     if not isinstance(record, dict):
         return
     if not record.keys() <= _FIELDS[cls]:
         for key in [k for k in record if k not in _FIELDS[cls]]:
             extras[f"{at}{key}"] = record.pop(key)
     if cls is Trajectory:
-        _move_extras(record.get("task"), Task, f"{at}task.", extras)
-        _move_extras(record.get("final"), Observation, f"{at}final.", extras)
+        move_extras(record.get("task"), Task, f"{at}task.", extras)
+        move_extras(record.get("final"), Observation, f"{at}final.", extras)
         steps = record.get("steps")
         for i, step in enumerate(steps if isinstance(steps, list) else ()):
-            _move_extras(step, Step, f"{at}steps[{i}].", extras)
+            move_extras(step, Step, f"{at}steps[{i}].", extras)
     elif cls is Task:
         earlier = record.get("earlier")
         for i, turn in enumerate(earlier if isinstance(earlier, list) else ()):
-            _move_extras(turn, Trajectory, f"{at}earlier[{i}].", extras)
+            move_extras(turn, Trajectory, f"{at}earlier[{i}].", extras)
     elif cls is Step:
-        _move_extras(record.get("observation"), Observation, f"{at}observation.", extras)
-        _move_extras(record.get("action"), Action, f"{at}action.", extras)
+        move_extras(record.get("observation"), Observation, f"{at}observation.", extras)
+        move_extras(record.get("action"), Action, f"{at}action.", extras)
 
 
 def with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str], at: str = "$") -> Trajectory:
