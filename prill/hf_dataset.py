@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _Record = TypeVar("_Record", Trajectory, Verdict, LabelRecord)
 _ROWS = 1000  # that are put into one piece of an Arrow table
+_PIECE = 16  # rows that are read together, with their images
 _VALUES = {str: "string", bool: "bool", int: "int64", float: "float64"}
 _IMAGE, _JSON = "image", "json"  # kinds of column besides the values
 
@@ -89,7 +90,7 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajector
         UsageError: that is not one data set, or it lacks a column that the records need.
         InputError: a row is not such a record; the message has the number of the row, from 0, and the field.
     """
-    features = _packages()[1]
+    _packages()
     if isinstance(dataset, Mapping):
         raise UsageError(f"that is several data sets: choose one, dataset[{next(iter(dataset), 'train')!r}]")
     if kind not in (Trajectory, Verdict, LabelRecord):
@@ -100,8 +101,9 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajector
         if lacking := [name for name in needed if name not in known.features]:
             has = ", ".join(known.features)
             raise UsageError(f"the data set has no column {lacking[0]!r}, which a {kind.__name__} needs; it has: {has}")
-        known = known.cast(features.Features(_undecoded(dict(known.features), features)))
-    return _records(known, kind)
+    # As Arrow has them: images stay what is stored, path or bytes.
+    pieces = known.with_format("arrow").iter(batch_size=_PIECE)
+    return _records(chain.from_iterable(piece.to_pylist() for piece in pieces), kind)
 
 
 def _records(rows: Iterable[Mapping[str, Any]], kind: type[Any]) -> Iterator[Any]:
@@ -154,21 +156,9 @@ def _features(type_: type, features: Any) -> dict[str, Any]:
             return [feature(inner[0])]
         if inner == _IMAGE:
             return features.Image()
-        return _features(inner, features) if is_dataclass(inner) else features.Value(_VALUES.get(inner, "string"))
+        return _features(cast(type, inner), features) if is_dataclass(inner) else features.Value(_VALUES.get(inner, "string"))
 
     return {part.name: feature(_inner(type_, part.name)) for part in fields(type_)}
-
-
-def _undecoded(feature: Any, features: Any) -> Any:
-    """The same columns, with images as they are stored."""
-    if isinstance(feature, features.Image):
-        return features.Image(decode=False)
-    if isinstance(feature, Mapping):
-        return {name: _undecoded(inner, features) for name, inner in feature.items()}
-    if isinstance(feature, list):
-        return [_undecoded(inner, features) for inner in feature]
-    inner = getattr(feature, "feature", None)  # a list type of `datasets`
-    return feature if inner is None or not isinstance(inner, Mapping | list) else [_undecoded(inner, features)]
 
 
 def _row(record: object, kind: type) -> dict[str, Any]:
@@ -234,7 +224,7 @@ def _taken(value: Any, inner: Any, at: str, images: dict[str, str | bytes]) -> A
         data, path = value.get("bytes"), value.get("path")
         if data is None and path is None:
             return None
-        images[at] = path if data is None else data
+        images[at] = str(path) if data is None else bytes(data)
         return path or "image"
     return value
 

@@ -120,11 +120,14 @@ def test_images_in_memory_travel_as_bytes() -> None:
     assert run.final is not None and Path(str(run.final.screenshot)).read_bytes() == png("blue")
 
 
-def test_parquet_and_streams_are_read(runs: list[Trajectory], tmp_path: Path) -> None:
+def test_parquet_and_streams_are_read(runs: list[Trajectory], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     prill.to_dataset(runs).to_parquet(str(tmp_path / "runs.parquet"))
     again = arrow_dataset.Dataset.from_parquet(str(tmp_path / "runs.parquet"), cache_dir=str(tmp_path / "cache"))
     assert [run.id for run in prill.from_dataset(again)] == ["a", "b"]
+    capfd.readouterr()
     assert list(prill.from_dataset(prill.to_dataset(runs).to_iterable_dataset())) == runs
+    assert list(prill.from_dataset(prill.to_dataset(runs))) == runs
+    assert capfd.readouterr() == ("", "")  # no bars
 
 
 def test_the_samples_are_judged_alike_from_a_data_set() -> None:
