@@ -38,15 +38,15 @@ def to_dataset(records: Iterable[Trajectory] | Iterable[Verdict] | Iterable[Labe
     judge and earlier turns of a conversation are JSON in a column of text; screenshots of earlier turns are paths in it.
 
     Args:
-        records: trajectories, verdicts or labels, all of one kind. The data set is held in memory, without the images.
+        records: Trajectories, verdicts or labels, all of one kind. The data set is held in memory, without the images.
 
     Returns:
         A `datasets.Dataset`.
 
     Raises:
         MissingExtra: `datasets` is not installed; the message says how to install it.
-        UsageError: there are no records, or records of several kinds.
-        InputError: a record has a value of another type than it says; the message names the field.
+        UsageError: There are no records, or records of several kinds.
+        InputError: A record has a value of another type than it says; the message names the field.
     """
     arrow_dataset, features, pyarrow = _packages()
     known = iter(records)
@@ -79,7 +79,7 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajector
     paths, so take those of strangers with care.
 
     Args:
-        dataset: a `datasets.Dataset` or `IterableDataset`; of a `DatasetDict`, one split.
+        dataset: A `datasets.Dataset` or `IterableDataset`; of a `DatasetDict`, one split.
         kind: `prill.Trajectory`, `prill.Verdict` or `prill.LabelRecord`.
 
     Returns:
@@ -87,8 +87,8 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajector
 
     Raises:
         MissingExtra: `datasets` is not installed.
-        UsageError: that is not one data set, or it lacks a column that the records need.
-        InputError: a row is not such a record; the message has the number of the row, from 0, and the field.
+        UsageError: That is not one data set, or it lacks a column that the records need.
+        InputError: A row is not such a record; the message has the number of the row, from 0, and the field.
     """
     _packages()
     if isinstance(dataset, Mapping):

@@ -103,20 +103,20 @@ def score(
     """Judges trajectories: the one synchronous door, for scripts. In a notebook, where an event loop is running already, too.
 
     Args:
-        trajectories: a list or another iterable of `Trajectory`, or the path of a trajectory file. Of a list, all are checked
+        trajectories: A list or another iterable of `Trajectory`, or the path of a trajectory file. Of a list, all are checked
             before the first is judged. Broken lines (`BadLine`) become verdicts unscored with `input`.
-        judge: what `prill.judge(name, …)` or `prill.as_judge` makes.
-        concurrency: how many trajectories are judged at a time; None: as many as the judge's model takes calls.
-        transcripts: a folder to keep what models were asked and answered; None: it is not kept.
+        judge: What `prill.judge(name, …)` or `prill.as_judge` makes.
+        concurrency: How many trajectories are judged at a time; None: as many as the judge's model takes calls.
+        transcripts: A folder to keep what models were asked and answered; None: it is not kept.
 
     Returns:
         The verdicts in the order of the trajectories, or of the lines of the file. What could not be judged is unscored, with a
         reason; where the judge itself raised, with the name of the exception, and its traceback is logged once.
 
     Raises:
-        InputError: a trajectory has a value of another type than its record says; the message names the field.
-        UsageError: what is given is not a judge, or not trajectories.
-        EndpointError: the judge's model cannot be asked at all.
+        InputError: A trajectory has a value of another type than its record says; the message names the field.
+        UsageError: What is given is not a judge, or not trajectories.
+        EndpointError: The judge's model cannot be asked at all.
     """
     expect_judge(judge)
 
@@ -147,18 +147,18 @@ async def score_stream(
     """Judges trajectories and gives each verdict when it is there; the input is read only as far as needed.
 
     Args:
-        trajectories: as for `score`.
-        judge: as for `score`.
-        concurrency: how many trajectories are judged at a time; None: as many as the judge's model takes calls.
-        transcripts: a folder to keep what models were asked and answered; None: it is not kept.
+        trajectories: As for `score`.
+        judge: As for `score`.
+        concurrency: How many trajectories are judged at a time; None: as many as the judge's model takes calls.
+        transcripts: A folder to keep what models were asked and answered; None: it is not kept.
 
     Yields:
         The verdicts, in the order in which they are ready.
 
     Raises:
-        InputError: as `score`; of other iterables than lists when the trajectory's turn comes.
-        UsageError: as `score`.
-        EndpointError: as `score`.
+        InputError: As `score`; of other iterables than lists when the trajectory's turn comes.
+        UsageError: As `score`.
+        EndpointError: As `score`.
     """
     expect_judge(judge)
     at_once = concurrency or _concurrency(judge)

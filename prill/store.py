@@ -44,7 +44,14 @@ _R = TypeVar("_R", Trajectory, LabelRecord)
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no trajectory. `id` is the trajectory's own id when that much could be read, else "file:line"."""
+    """A line that is no trajectory.
+
+    Args:
+        id: The trajectory's own id when that much could be read, else `file:line`.
+        place: Where it stands, `file:line`.
+        problem: What is wrong with it, and what to do.
+        raw: The bytes of the line.
+    """
 
     id: str
     place: str
@@ -78,8 +85,8 @@ def read_trajectories(
     the current one); whether they exist is found out by whoever opens them.
 
     Args:
-        path: a trajectory file (JSON Lines, plain or gzip), a folder of them, or `-` for standard input.
-        on_error: what is done with a line that is no trajectory. `raise` ends the reading with an error that names file and
+        path: A trajectory file (JSON Lines, plain or gzip), a folder of them, or `-` for standard input.
+        on_error: What is done with a line that is no trajectory. `raise` ends the reading with an error that names file and
             line. `skip` leaves it out; how many were left out is logged as a warning at the end. `yield` gives a `BadLine` in
             its place; `prill.score` makes it a verdict unscored with `input`.
 
@@ -87,8 +94,8 @@ def read_trajectories(
         An iterator of `Trajectory`; with `yield`, of `Trajectory` and `BadLine`.
 
     Raises:
-        InputError: a line is broken, with `raise`; in all cases, an archive is damaged and cannot be read further.
-        UsageError: there is no such file, a folder has no trajectories, or `on_error` is something else.
+        InputError: A line is broken, with `raise`; in all cases, an archive is damaged and cannot be read further.
+        UsageError: There is no such file, a folder has no trajectories, or `on_error` is something else.
     """
     if on_error not in get_args(OnError):
         raise UsageError(f"on_error is {on_error!r}: give one of {', '.join(get_args(OnError))}", parameters=("on_error",))
@@ -221,13 +228,38 @@ def _half_character(value: object, at: str) -> str | None:
 
 
 def read_verdicts(path: str | os.PathLike[str]) -> Iterator[Verdict]:
-    """Every verdict of a file in order. An incomplete last line, left by a crash, is skipped with a warning."""
+    """Every verdict of a file, in order, read one at a time.
+
+    An incomplete last line, left by a crash, is left out, and logged as a warning.
+
+    Args:
+        path: A verdict file (JSON Lines, plain or gzip), or `-` for standard input.
+
+    Returns:
+        An iterator of `Verdict`; of several verdicts of an id, all.
+
+    Raises:
+        InputError: A line is broken; the message has file and line.
+        UsageError: There is no such file, it is empty, or it holds something else.
+    """
     _expect(path, "verdicts")
     yield from _records(path, Verdict)
 
 
 def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
-    """Every label of a file in order. Raises UsageError for a verdict file: a judge's word would pass for a person's."""
+    """Every label of a file, in order, read one at a time.
+
+    Args:
+        path: A label file (JSON Lines, plain or gzip), or `-` for standard input.
+
+    Returns:
+        An iterator of `LabelRecord`; of several labels of an id, all.
+
+    Raises:
+        InputError: A line is broken; the message has file and line.
+        UsageError: There is no such file, it is empty, or it holds something else. Verdicts are something else: a judge's
+            word would pass for a person's.
+    """
     _expect(path, "labels")
     yield from _records(path, LabelRecord)
 
@@ -354,16 +386,16 @@ def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Traj
     moved as a whole.
 
     Args:
-        path: the file to write; one with trajectories is replaced.
-        trajectories: the records, each with an id of its own; they are taken one at a time.
+        path: The file to write; one with trajectories is replaced.
+        trajectories: The records, each with an id of its own; they are taken one at a time.
 
     Returns:
         How many trajectories there are.
 
     Raises:
-        InputError: a record could not be read back: the message names it, the field, what was expected and what is there. That
+        InputError: A record could not be read back: the message names it, the field, what was expected and what is there. That
             is so for a value of another type, a screenshot that is missing, and an unpaired surrogate. Nothing is written.
-        UsageError: ids come again, the file cannot be written, or it holds something else. Nothing is written.
+        UsageError: Ids come again, the file cannot be written, or it holds something else. Nothing is written.
     """
     check_output(path, "trajectories")
     root = folder_of(path)
@@ -386,15 +418,15 @@ def write_labels(path: str | os.PathLike[str], labels: Iterable[LabelRecord]) ->
     """Writes a label file, packed when its name ends in .gz. The file appears when it is whole.
 
     Args:
-        path: the file to write; one with labels is replaced.
-        labels: the records. An id may come again, but not from the same annotator of one source.
+        path: The file to write; one with labels is replaced.
+        labels: The records. An id may come again, but not from the same annotator of one source.
 
     Returns:
         How many labels there are.
 
     Raises:
-        InputError: a record could not be read back, as for `write_trajectories`. Nothing is written.
-        UsageError: a label comes again, the file cannot be written, or it holds something else. Nothing is written.
+        InputError: A record could not be read back, as for `write_trajectories`. Nothing is written.
+        UsageError: A label comes again, the file cannot be written, or it holds something else. Nothing is written.
     """
     check_output(path, "labels")
 

@@ -15,8 +15,14 @@ HEADING = f"{'':<29}{'value':>7}   95 % interval"
 class Figure:
     """One figure with its 95 % interval, and how that was found; all three are None where the data give no interval.
 
-    `bootstrap` draws whole clusters; `t` is the jackknife's where there are fewer than 20 of them; `wilson` is that of a share
-    that no cluster moves, such as 0 or 1. `undefined`: the denominator is 0, and `value` is 0 by convention.
+    Args:
+        name: What it is, such as `accuracy` or `kappa`.
+        value: The figure itself.
+        low: The lower end of the 95 % interval.
+        high: The upper end.
+        interval: How it was found: `bootstrap` draws whole clusters; `t` is the jackknife's where there are fewer than 20 of
+            them; `wilson` is that of a share that no cluster moves, such as 0 or 1.
+        undefined: The denominator is 0, and `value` is 0 by convention.
     """
 
     name: str
