@@ -107,15 +107,15 @@ def as_judge(
     `parse` and is logged. It may also return a whole `Verdict`. A plain `def` is called in a thread, several at a time.
 
     Args:
-        name: what verdicts record as the judge.
-        version: raise it when the verdicts change: a run goes on with the verdicts that are there as long as it is the same.
-        screenshots: whether the function looks at screenshots. A verdict then counts for these very images.
+        name: What verdicts record as the judge.
+        version: Raise it when the verdicts change: a run goes on with the verdicts that are there as long as it is the same.
+        screenshots: Whether the function looks at screenshots. A verdict then counts for these very images.
 
     Returns:
         A decorator; what it gives is a judge.
 
     Raises:
-        UsageError: name or version is not text, or what is decorated does not take one trajectory.
+        UsageError: Name or version is not text, or what is decorated does not take one trajectory.
     """
     if not isinstance(name, str):
         raise UsageError("as_judge needs a name and a version: write @prill.as_judge('name', version='1')")

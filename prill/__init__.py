@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from prill.evaluators.registry import JudgeConfig
     from prill.evaluators.registry import make_judge as judge
     from prill.files.shards import Shard
+    from prill.hf_dataset import from_dataset, to_dataset
     from prill.loop import rollout
     from prill.models.registry import ModelConfig
     from prill.models.registry import make_model as model
@@ -82,6 +83,7 @@ __all__ = [
     "environment",
     "exemplars",
     "exemplars_async",
+    "from_dataset",
     "judge",
     "make_captioner",
     "merge_verdicts",
@@ -101,6 +103,7 @@ __all__ = [
     "serve",
     "serve_async",
     "table",
+    "to_dataset",
     "watch",
     "write_labels",
     "write_trajectories",
@@ -128,6 +131,7 @@ _HOMES = {
     "environment": "emulators.registry:make_environment",
     "exemplars": "runs.papers",
     "exemplars_async": "runs.papers",
+    "from_dataset": "hf_dataset",
     "judge": "evaluators.registry:make_judge",
     "make_captioner": "captioner.registry",
     "merge_verdicts": "verdict_log",
@@ -147,6 +151,7 @@ _HOMES = {
     "serve": "runs.serve",
     "serve_async": "runs.serve",
     "table": "tables",
+    "to_dataset": "hf_dataset",
     "watch": "runs.watch",
     "write_labels": "store",
     "write_trajectories": "store",

@@ -161,18 +161,18 @@ async def score_stream(
     """Judges trajectories and gives each verdict when it is there; the input is read only as far as needed.
 
     Args:
-        trajectories: as for `score`.
-        judge: as for `score`.
-        concurrency: how many trajectories are judged at a time; None: as many as the judge's model takes calls.
-        transcripts: a folder to keep what models were asked and answered; None: it is not kept.
+        trajectories: As for `score`.
+        judge: As for `score`.
+        concurrency: How many trajectories are judged at a time; None: as many as the judge's model takes calls.
+        transcripts: A folder to keep what models were asked and answered; None: it is not kept.
 
     Yields:
         The verdicts, in the order in which they are ready.
 
     Raises:
-        InputError: as `score`; of other iterables than lists when the trajectory's turn comes.
-        UsageError: as `score`.
-        EndpointError: as `score`.
+        InputError: As `score`; of other iterables than lists when the trajectory's turn comes.
+        UsageError: As `score`.
+        EndpointError: As `score`.
     """
     expect_judge(judge)
     at_once = concurrency or _concurrency(judge)

@@ -85,8 +85,8 @@ def read_trajectories(
     the current one); whether they exist is found out by whoever opens them.
 
     Args:
-        path: a trajectory file (JSON Lines, plain or gzip), a folder of them, or `-` for standard input.
-        on_error: what is done with a line that is no trajectory. `raise` ends the reading with an error that names file and
+        path: A trajectory file (JSON Lines, plain or gzip), a folder of them, or `-` for standard input.
+        on_error: What is done with a line that is no trajectory. `raise` ends the reading with an error that names file and
             line. `skip` leaves it out; how many were left out is logged as a warning at the end. `yield` gives a `BadLine` in
             its place; `prill.score` makes it a verdict unscored with `input`.
 
@@ -94,8 +94,8 @@ def read_trajectories(
         An iterator of `Trajectory`; with `yield`, of `Trajectory` and `BadLine`.
 
     Raises:
-        InputError: a line is broken, with `raise`; in all cases, an archive is damaged and cannot be read further.
-        UsageError: there is no such file, a folder has no trajectories, or `on_error` is something else.
+        InputError: A line is broken, with `raise`; in all cases, an archive is damaged and cannot be read further.
+        UsageError: There is no such file, a folder has no trajectories, or `on_error` is something else.
     """
     if on_error not in get_args(OnError):
         raise UsageError(f"on_error is {on_error!r}: give one of {', '.join(get_args(OnError))}", parameters=("on_error",))
@@ -155,7 +155,7 @@ def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
     if not isinstance(record, dict):
         raise InputError(f"expected a JSON object, got {type(record).__name__}")
     extras: dict[str, Any] = {}
-    _move_extras(record, Trajectory, "", extras)
+    move_extras(record, Trajectory, "", extras)
     try:
         trajectory = msgspec.convert(record, Trajectory)
     except msgspec.ValidationError as error:
@@ -296,25 +296,26 @@ def _id_of(data: bytes) -> str | None:
     return id if isinstance(id, str) and id else None
 
 
-def _move_extras(record: object, cls: type, at: str, extras: dict[str, Any]) -> None:
+def move_extras(record: object, cls: type, at: str, extras: dict[str, Any]) -> None:
+    """Takes keys that a record does not have out of its plain types, into `extras`, by their path."""
     if not isinstance(record, dict):
         return
     if not record.keys() <= _FIELDS[cls]:
         for key in [k for k in record if k not in _FIELDS[cls]]:
             extras[f"{at}{key}"] = record.pop(key)
     if cls is Trajectory:
-        _move_extras(record.get("task"), Task, f"{at}task.", extras)
-        _move_extras(record.get("final"), Observation, f"{at}final.", extras)
+        move_extras(record.get("task"), Task, f"{at}task.", extras)
+        move_extras(record.get("final"), Observation, f"{at}final.", extras)
         steps = record.get("steps")
         for i, step in enumerate(steps if isinstance(steps, list) else ()):
-            _move_extras(step, Step, f"{at}steps[{i}].", extras)
+            move_extras(step, Step, f"{at}steps[{i}].", extras)
     elif cls is Task:
         earlier = record.get("earlier")
         for i, turn in enumerate(earlier if isinstance(earlier, list) else ()):
-            _move_extras(turn, Trajectory, f"{at}earlier[{i}].", extras)
+            move_extras(turn, Trajectory, f"{at}earlier[{i}].", extras)
     elif cls is Step:
-        _move_extras(record.get("observation"), Observation, f"{at}observation.", extras)
-        _move_extras(record.get("action"), Action, f"{at}action.", extras)
+        move_extras(record.get("observation"), Observation, f"{at}observation.", extras)
+        move_extras(record.get("action"), Action, f"{at}action.", extras)
 
 
 def with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str], at: str = "$") -> Trajectory:
@@ -382,16 +383,16 @@ def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Traj
     moved as a whole.
 
     Args:
-        path: the file to write; one with trajectories is replaced.
-        trajectories: the records, each with an id of its own; they are taken one at a time.
+        path: The file to write; one with trajectories is replaced.
+        trajectories: The records, each with an id of its own; they are taken one at a time.
 
     Returns:
         How many trajectories there are.
 
     Raises:
-        InputError: a record could not be read back: the message names it, the field, what was expected and what is there. That
+        InputError: A record could not be read back: the message names it, the field, what was expected and what is there. That
             is so for a value of another type, a screenshot that is missing, and an unpaired surrogate. Nothing is written.
-        UsageError: ids come again, the file cannot be written, or it holds something else. Nothing is written.
+        UsageError: Ids come again, the file cannot be written, or it holds something else. Nothing is written.
     """
     check_output(path, "trajectories")
     root = folder_of(path)
@@ -414,15 +415,15 @@ def write_labels(path: str | os.PathLike[str], labels: Iterable[LabelRecord]) ->
     """Writes a label file, packed when its name ends in .gz. The file appears when it is whole.
 
     Args:
-        path: the file to write; one with labels is replaced.
-        labels: the records. An id may come again, but not from the same annotator of one source.
+        path: The file to write; one with labels is replaced.
+        labels: The records. An id may come again, but not from the same annotator of one source.
 
     Returns:
         How many labels there are.
 
     Raises:
-        InputError: a record could not be read back, as for `write_trajectories`. Nothing is written.
-        UsageError: a label comes again, the file cannot be written, or it holds something else. Nothing is written.
+        InputError: A record could not be read back, as for `write_trajectories`. Nothing is written.
+        UsageError: A label comes again, the file cannot be written, or it holds something else. Nothing is written.
     """
     check_output(path, "labels")
 

@@ -406,13 +406,13 @@ def agreement(
     Verdicts and labels are joined on id. Of several verdicts of an id the last counts, of several labels what `truth` says.
 
     Args:
-        verdicts: those of one judge, or the path of a verdict file.
-        labels: those of people or of an oracle, or the path of a label file.
-        source: the source of labels to compare with; needed where there are several, which never share a figure.
-        truth: what counts where annotators differ: `majority`, `unanimous`, `first`, or the name of an annotator.
-        trajectories: what was judged, or the path of its file. The 95 % intervals then draw whole tasks, not trajectories,
+        verdicts: Those of one judge, or the path of a verdict file.
+        labels: Those of people or of an oracle, or the path of a label file.
+        source: The source of labels to compare with; needed where there are several, which never share a figure.
+        truth: What counts where annotators differ: `majority`, `unanimous`, `first`, or the name of an annotator.
+        trajectories: What was judged, or the path of its file. The 95 % intervals then draw whole tasks, not trajectories,
             because runs of one task stand or fall together.
-        tasks: the same as a mapping of ids to tasks, where you have one (`prill.evaluators.task_names`). A judged id without
+        tasks: The same as a mapping of ids to tasks, where you have one (`prill.evaluators.task_names`). A judged id without
             a task there is a task of its own. A label without a verdict counts as wrong in `accuracy_unscored_as_wrong` when
             `tasks` has its id or is None.
 
@@ -421,8 +421,8 @@ def agreement(
         how many the judge did not score (`unscored`, by reason), and how many have no label, no verdict or no decision.
 
     Raises:
-        UsageError: no id is in both, several judges judged, or several sources are there and none is chosen.
-        InputError: a line of a file is broken; the message has the file and the number of the line.
+        UsageError: No id is in both, several judges judged, or several sources are there and none is chosen.
+        InputError: A line of a file is broken; the message has the file and the number of the line.
     """
     if trajectories is not None:
         if tasks is not None:
