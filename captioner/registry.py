@@ -37,6 +37,7 @@ class CaptionerConfig(PartConfig):
 
     __slots__ = ()
     kind = "captioner"
+    kinds = "captioners"
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:

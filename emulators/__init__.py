@@ -7,66 +7,101 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
+    from prill.emulators.airline.config import AirlineConfig
     from prill.emulators.android.adb import AdbPhone
     from prill.emulators.android.appium import AppiumPhone
     from prill.emulators.android.avd import Avd
+    from prill.emulators.android.config import AndroidConfig
     from prill.emulators.android.environment import Android, AndroidSpec
     from prill.emulators.android.phone import Phone
     from prill.emulators.browser.chromium import Chromium
+    from prill.emulators.browser.config import WebConfig
     from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
+    from prill.emulators.browsergym.config import BrowserGymConfig
     from prill.emulators.browsergym.environment import BrowserGym
+    from prill.emulators.ios.config import IosConfig
     from prill.emulators.ios.environment import Ios, IosSpec
+    from prill.emulators.mind2web.config import Mind2WebConfig
     from prill.emulators.mind2web.environment import Mind2Web, Mind2WebSpec
+    from prill.emulators.miniwob.config import MiniWobConfig
     from prill.emulators.miniwob.environment import MiniWoB
+    from prill.emulators.own import OwnEnvironmentConfig
     from prill.emulators.pool import Pool
     from prill.emulators.registry import ENVIRONMENTS, make_environment
+    from prill.emulators.settings import EnvironmentConfig, Setting
+    from prill.emulators.shop import Shop
+    from prill.emulators.webarena.config import WebArenaConfig
     from prill.emulators.webarena.environment import WebArena, WebArenaSpec
     from prill.emulators.webarena.oracle import WebArenaOracle
 
 __all__ = [
     "ENVIRONMENTS",
     "AdbPhone",
+    "AirlineConfig",
     "Android",
+    "AndroidConfig",
     "AndroidSpec",
     "AppiumPhone",
     "Avd",
     "BrowserEnvironment",
     "BrowserGym",
+    "BrowserGymConfig",
     "Chromium",
+    "EnvironmentConfig",
     "Ios",
+    "IosConfig",
     "IosSpec",
     "Mind2Web",
+    "Mind2WebConfig",
     "Mind2WebSpec",
     "MiniWoB",
+    "MiniWobConfig",
+    "OwnEnvironmentConfig",
     "PageSpec",
     "Phone",
     "Pool",
+    "Setting",
+    "Shop",
     "WebArena",
+    "WebArenaConfig",
     "WebArenaOracle",
     "WebArenaSpec",
+    "WebConfig",
     "make_environment",
 ]
 _HOMES = {
     "AdbPhone": "android.adb",
+    "AirlineConfig": "airline.config",
     "Android": "android.environment",
+    "AndroidConfig": "android.config",
     "AndroidSpec": "android.environment",
     "AppiumPhone": "android.appium",
     "Avd": "android.avd",
     "BrowserEnvironment": "browser.environment",
     "BrowserGym": "browsergym.environment",
+    "BrowserGymConfig": "browsergym.config",
     "Chromium": "browser.chromium",
     "ENVIRONMENTS": "registry",
+    "EnvironmentConfig": "settings",
     "Ios": "ios.environment",
+    "IosConfig": "ios.config",
     "IosSpec": "ios.environment",
     "Mind2Web": "mind2web.environment",
+    "Mind2WebConfig": "mind2web.config",
     "Mind2WebSpec": "mind2web.environment",
     "MiniWoB": "miniwob.environment",
+    "MiniWobConfig": "miniwob.config",
+    "OwnEnvironmentConfig": "own",
     "PageSpec": "browser.environment",
     "Phone": "android.phone",
     "Pool": "pool",
+    "Setting": "settings",
+    "Shop": "shop",
     "WebArena": "webarena.environment",
+    "WebArenaConfig": "webarena.config",
     "WebArenaOracle": "webarena.oracle",
     "WebArenaSpec": "webarena.environment",
+    "WebConfig": "browser.config",
     "make_environment": "registry",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

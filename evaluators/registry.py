@@ -111,6 +111,7 @@ class JudgeConfig(PartConfig):
 
     __slots__ = ()
     kind = "judge"
+    kinds = "judges"
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:

@@ -53,6 +53,7 @@ class PolicyConfig(PartConfig):
 
     __slots__ = ()
     kind = "policy"
+    kinds = "policies"
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:

@@ -10,7 +10,17 @@ from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, T
 
 if TYPE_CHECKING:
     from prill.captioner.registry import CaptionerConfig, make_captioner
+    from prill.emulators.airline.config import AirlineConfig
+    from prill.emulators.android.config import AndroidConfig
+    from prill.emulators.browser.config import WebConfig
+    from prill.emulators.browsergym.config import BrowserGymConfig
+    from prill.emulators.ios.config import IosConfig
+    from prill.emulators.mind2web.config import Mind2WebConfig
+    from prill.emulators.miniwob.config import MiniWobConfig
+    from prill.emulators.own import OwnEnvironmentConfig
     from prill.emulators.registry import make_environment as environment
+    from prill.emulators.settings import EnvironmentConfig
+    from prill.emulators.webarena.config import WebArenaConfig
     from prill.evaluators.function import as_judge
     from prill.evaluators.meta.agreement import agreement
     from prill.evaluators.registry import JudgeConfig
@@ -24,6 +34,7 @@ if TYPE_CHECKING:
     from prill.policies.registry import make_policy as policy
     from prill.refine.rewards.reward import RewardConfig
     from prill.refine.rewards.reward import make_reward as reward
+    from prill.runs.devices import DevicesConfig, devices, devices_async
     from prill.runs.papers import (
         ConversationsConfig,
         ExemplarsConfig,
@@ -35,6 +46,8 @@ if TYPE_CHECKING:
         rank,
         rank_async,
     )
+    from prill.runs.rollout.episodes import EpisodesConfig
+    from prill.runs.rollout.run import RolloutConfig, plan_rollout, rollout_async
     from prill.runs.score import ScoreConfig, ScoreResult, score, score_async
     from prill.runs.serve import ServeConfig, serve, serve_async
     from prill.runs.watch import WatchConfig, watch
@@ -47,23 +60,34 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Action",
+    "AirlineConfig",
+    "AndroidConfig",
     "BadLine",
+    "BrowserGymConfig",
     "CaptionerConfig",
     "ConversationsConfig",
+    "DevicesConfig",
     "EndpointError",
+    "EnvironmentConfig",
     "EnvironmentFailure",
+    "EpisodesConfig",
     "EvaluatorInfo",
     "ExemplarsConfig",
     "InputError",
+    "IosConfig",
     "JudgeConfig",
     "LabelRecord",
+    "Mind2WebConfig",
+    "MiniWobConfig",
     "ModelConfig",
     "NoEvidence",
     "Observation",
+    "OwnEnvironmentConfig",
     "PolicyConfig",
     "PrillError",
     "RankConfig",
     "RewardConfig",
+    "RolloutConfig",
     "ScoreConfig",
     "ScoreResult",
     "ServeConfig",
@@ -76,10 +100,14 @@ __all__ = [
     "UsageError",
     "Verdict",
     "WatchConfig",
+    "WebArenaConfig",
+    "WebConfig",
     "agreement",
     "as_judge",
     "conversations",
     "conversations_async",
+    "devices",
+    "devices_async",
     "environment",
     "exemplars",
     "exemplars_async",
@@ -88,6 +116,7 @@ __all__ = [
     "make_captioner",
     "merge_verdicts",
     "model",
+    "plan_rollout",
     "policy",
     "rank",
     "rank_async",
@@ -96,6 +125,7 @@ __all__ = [
     "read_verdicts",
     "reward",
     "rollout",
+    "rollout_async",
     "score",
     "score_async",
     "score_files",
@@ -110,24 +140,39 @@ __all__ = [
 ]
 # What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
 _HOMES = {
+    "AirlineConfig": "emulators.airline.config",
+    "AndroidConfig": "emulators.android.config",
     "BadLine": "store",
+    "BrowserGymConfig": "emulators.browsergym.config",
     "CaptionerConfig": "captioner.registry",
     "ConversationsConfig": "runs.papers",
+    "DevicesConfig": "runs.devices",
+    "EnvironmentConfig": "emulators.settings",
+    "EpisodesConfig": "runs.rollout.episodes",
     "ExemplarsConfig": "runs.papers",
+    "IosConfig": "emulators.ios.config",
     "JudgeConfig": "evaluators.registry",
+    "Mind2WebConfig": "emulators.mind2web.config",
+    "MiniWobConfig": "emulators.miniwob.config",
     "ModelConfig": "models.registry",
+    "OwnEnvironmentConfig": "emulators.own",
     "PolicyConfig": "policies.registry",
     "RankConfig": "runs.papers",
     "RewardConfig": "refine.rewards.reward",
+    "RolloutConfig": "runs.rollout.run",
     "ScoreConfig": "runs.score",
     "ScoreResult": "runs.score",
     "ServeConfig": "runs.serve",
     "Shard": "files.shards",
     "WatchConfig": "runs.watch",
+    "WebArenaConfig": "emulators.webarena.config",
+    "WebConfig": "emulators.browser.config",
     "agreement": "evaluators.meta.agreement:agreement",
     "as_judge": "evaluators.function",
     "conversations": "runs.papers",
     "conversations_async": "runs.papers",
+    "devices": "runs.devices",
+    "devices_async": "runs.devices",
     "environment": "emulators.registry:make_environment",
     "exemplars": "runs.papers",
     "exemplars_async": "runs.papers",
@@ -136,6 +181,7 @@ _HOMES = {
     "make_captioner": "captioner.registry",
     "merge_verdicts": "verdict_log",
     "model": "models.registry:make_model",
+    "plan_rollout": "runs.rollout.run",
     "policy": "policies.registry:make_policy",
     "rank": "runs.papers",
     "rank_async": "runs.papers",
@@ -144,6 +190,7 @@ _HOMES = {
     "read_verdicts": "store",
     "reward": "refine.rewards.reward:make_reward",
     "rollout": "loop",
+    "rollout_async": "runs.rollout.run",
     "score": "runs.score",
     "score_async": "runs.score",
     "score_files": "scoring",

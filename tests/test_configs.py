@@ -206,6 +206,57 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "rollout": [
+        Ways(
+            "miniwob --tasks click-link,enter-text --seeds 0-4 --policy react --model m --no-reasoning --workers 2 -o runs/a",
+            """
+            environment = {name = "miniwob", tasks = ["click-link", "enter-text"]}
+            policy = {name = "react", reasoning = false}
+            model = "m"
+            seeds = "0-4"
+            workers = 2
+            output = "runs/a"
+            """,
+            lambda: prill.RolloutConfig(
+                environment=prill.MiniWobConfig(tasks=["click-link", "enter-text"]),
+                policy=prill.PolicyConfig("react", reasoning=False),
+                model="m",
+                seeds="0-4",
+                workers=2,
+                output=Path("runs/a"),
+            ),
+        ),
+        Ways(
+            "webarena --shop --tasks 1001,1002 --viewport 800x600 --oracle-model j --no-early-stop --seeds 0,1 -o runs/b",
+            """
+            output = "runs/b"
+            seeds = [0, 1]
+            early-stop = false
+            [environment]
+            name = "webarena"
+            shop = true
+            tasks = [1001, 1002]
+            viewport = [800, 600]
+            oracle-model = "j"
+            """,
+            lambda: prill.RolloutConfig(
+                environment=prill.WebArenaConfig(shop=True, tasks=[1001, 1002], viewport=(800, 600), oracle_model="j"),
+                seeds=range(2),
+                early_stop=False,
+                output="runs/b",
+            ),
+        ),
+    ],
+    "devices": [
+        Ways(
+            "web ios --appium-url http://10.0.0.2:4723",
+            """
+            platforms = ["web", "ios"]
+            appium-url = "http://10.0.0.2:4723"
+            """,
+            lambda: prill.DevicesConfig(platforms=["web", "ios"], appium_url="http://10.0.0.2:4723"),
+        ),
+    ],
 }
 CASES = [pytest.param(name, ways, id=f"{name}-{index}") for name, each in WAYS.items() for index, ways in enumerate(each)]
 
@@ -258,7 +309,7 @@ def test_fields_are_described(name: str) -> None:
 def test_configurations_are_frozen(name: str) -> None:
     config = WAYS[name][0].python()
     with pytest.raises(dataclasses.FrozenInstanceError):
-        config.output = "x"  # type: ignore[attr-defined]
+        setattr(config, next(iter(config_options(type(config)))), "x")
 
 
 def test_flags_come_over_the_file(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """AirlineCRM as an environment (arXiv 2310.03720): an airline's desk in a browser, and its service, which grades scenarios.
 
-The original was never released. `prill.testing.airline` is a desk that speaks the same four addresses; another one may stand at
-$AIRLINE, and what its service wants as a token in $AIRLINE_TOKEN. Agents and records see the desk at `airline.example`.
+The original was never released. `prill.emulators.airline.desk` is a desk that speaks the same four addresses; another one
+may stand at $AIRLINE, and what its service wants as a token in $AIRLINE_TOKEN. Agents and records see the desk at
+`airline.example`.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ def service_of(environ: Mapping[str, str]) -> Service:
     """From the variables AIRLINE and AIRLINE_TOKEN. Raises UsageError."""
     address = environ.get("AIRLINE", "").strip().rstrip("/")
     if not address.startswith(("http://", "https://")):
-        raise UsageError("AIRLINE is not set to an address: export AIRLINE=http://…; python -m prill.testing.airline has one")
+        raise UsageError("AIRLINE is not set to an address: export AIRLINE=…; python -m prill.emulators.airline.desk has one")
     return Service(address, environ.get("AIRLINE_TOKEN", ""))
 
 

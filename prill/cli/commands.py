@@ -64,6 +64,25 @@ _LIMITS = frozenset(
 ) | {"body_timeout", "door"}
 _FILES = dict.fromkeys(("canaries", "canary_labels", "observations", "reference", "student"), "FILE")
 
+# Of environments and models: docs/environments.md has them.
+_EPISODES = frozenset(
+    f"environment.{name}"
+    for name in (
+        *("after_action", "answer_timeout", "before_screenshot", "boot_timeout", "downloads", "hars", "idle", "location"),
+        *("login_timeout", "navigation_timeout", "prepare", "reset_timeout", "schemes", "settle_gap", "settle_timeout"),
+        *("timeout", "boxes", "limited", "tree", "seed", "adb_port", "simctl", "companion"),
+    )
+) | frozenset(
+    f"model.{name}"
+    for name in (
+        *("api_key_env", "concurrency", "gguf", "image_detail", "image_format", "max_pixels", "patience", "prices"),
+        *("reasoning_effort", "repetition_penalty", "retries", "temperature", "timeout", "top_k", "top_p", "total_timeout"),
+        "budget_usd",
+    )
+)
+# What a policy or a model has under the same name, and is meant more often.
+_WHOLE = frozenset(f"environment.{name}" for name in ("max_tokens", "timeout", "seed", "options"))
+
 COMMANDS: Mapping[str, Command] = {
     "score": Command(
         "judge",
@@ -150,5 +169,36 @@ COMMANDS: Mapping[str, Command] = {
         "Tasks of one site that share words become a conversation; long ones are divided into turns. The same command goes on "
         "where a run\nbroke off. Exit codes: 0 all made, 3 some records are broken, a rule stood in for the model, or calls "
         "failed (FILE is then not\nwritten yet), 2 nothing could be read or bad usage, 130 interrupted.",
+    ),
+    "rollout": Command(
+        "play",
+        "record trajectories: a policy in an environment",
+        "prill.runs.rollout:RolloutConfig",
+        "prill.cli.playing:rollout",
+        Words(
+            ("environment",),
+            hidden=_EPISODES | {"first_play"},
+            metavars={"environment": "ENVIRONMENT", "output": "DIR", "plan": "TOML", "behaviour": "A,B"},
+            whole=_WHOLE,
+            renamed={"policy.trajectories": "--replay"},
+        ),
+        (
+            "prill rollout miniwob --tasks click-link,enter-text --seeds 0-4 -o runs/a",
+            "prill rollout webarena --shop --tasks all --policy react --model M --budget-usd 2 -o runs/b",
+            "prill rollout mine.py:Desk --goal 'Find the price' --policy mine.py:Agent -o runs/c",
+        ),
+        "ENVIRONMENT --help and --policy NAME --help list the options of an environment and of a policy: "
+        + "miniwob, webarena, airline, web, browsergym, mind2web, android, ios.\n"
+        + "Exit codes: 0 all ended as they should, 3 some broke off or have no label, 2 bad usage, 4 something is gone, "
+        + "130 interrupted.",
+        dry_run=True,
+    ),
+    "devices": Command(
+        "play",
+        "which browsers, phones and simulators can be used here, and how to get the others",
+        "prill.runs.devices:DevicesConfig",
+        "prill.cli.playing:devices",
+        Words(("platforms",), metavars={"platforms": "PLATFORM", "appium_url": "URL"}),
+        ("prill devices", "prill devices android --appium-url http://10.0.0.2:4723", "prill devices ios --json"),
     ),
 }

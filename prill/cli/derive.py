@@ -60,7 +60,8 @@ class Flag:
     """One option of a command: the path to its field, the option itself, and the words that give it.
 
     `shared`: the options of a model, given next to those of the part that asks it. `depth`: how many names of the path are of
-    configurations that the field stands in; the help leaves them out where the rest is clear.
+    configurations that the field stands in; the help leaves them out where the rest is clear. `family`: it names one of several
+    configurations.
     """
 
     path: tuple[str, ...]
@@ -68,6 +69,7 @@ class Flag:
     part: type[PartConfig] | None = None
     shared: bool = False
     names: tuple[str, ...] = ()
+    family: bool = False
     depth: int = 0
 
     @property
@@ -99,6 +101,7 @@ class Words:
         hidden: Paths (dotted) that the help leaves out; they work all the same.
         renamed: Other flags for a path, such as `--attempts` for `plays`.
         metavars: What stands for the value in the help, by path.
+        whole: Paths (dotted) whose end alone is no flag, so that it means another one.
     """
 
     positional: tuple[str, ...] = ()
@@ -106,6 +109,7 @@ class Words:
     hidden: frozenset[str] = frozenset()
     renamed: Mapping[str, str] = field(default_factory=dict)
     metavars: Mapping[str, str] = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()
 
     def metavar(self, path: Sequence[str]) -> str | None:
         """What stands for the value in the help; None: by its type."""
@@ -207,7 +211,7 @@ class Derived:
                 table = table.get(name) if isinstance(table, Mapping) else None
             named = table.get("name") if isinstance(table, Mapping) else table
             if isinstance(named, str) and (names := part.names_with(option)):
-                return f"{part.kind} {named!r} has no such option; {part.kind}s that have it: {', '.join(names)}"
+                return f"{part.kind} {named!r} has no such option; {part.kinds} that have it: {', '.join(names)}"
         return None
 
     def _placed(self, error: OptionError, over: Mapping[str, Any]) -> UsageError:
@@ -275,7 +279,7 @@ def derive(
     text = "\n".join((description, *(f"  {example}" for example in examples)))
     parser = Parser(prog=prog, description=text, epilog=epilog or None)
     parser.usage = _usage(prog, type, words)
-    flags = list(_flags(type, (), _named(type, argv, words, file), file))
+    flags = list(_flags(config_options(type), (), _named(type, argv, words, file), file))
     named, ambiguous = _with_names(flags, words)
     by_dest: dict[str, Flag] = {}
     groups: dict[str, Any] = {}
@@ -331,9 +335,13 @@ def _named(type: type[Config], argv: Sequence[str], words: Words, file: Mapping[
 
 
 def _flags(
-    type: type[Config], prefix: tuple[str, ...], names: Mapping[str, str], table: Mapping[str, Any], depth: int = 0
+    options: Mapping[str, Option],
+    prefix: tuple[str, ...],
+    names: Mapping[str, str],
+    table: Mapping[str, Any],
+    depth: int = 0,
 ) -> Iterator[Flag]:
-    for option in config_options(type).values():
+    for option in options.values():
         path = (*prefix, option.name)
         inner = inner_config(option.type)
         below = table.get(option.name)
@@ -341,13 +349,13 @@ def _flags(
             yield Flag(path, option, depth=depth)
         elif issubclass(inner, PartConfig):
             yield from (replace(flag, depth=depth) for flag in _part_flags(inner, path, option, names, below))
-        elif (chosen := getattr(inner, "chosen", None)) is not None:  # a family of configurations, one of them by name
-            yield Flag(path, option, depth=depth)
+        elif (options_named := getattr(inner, "options_named", None)) is not None:  # a family, one of them by name
+            yield Flag(path, option, family=True, depth=depth)
             name = names.get(".".join(path)) or (below.get("name") if isinstance(below, Mapping) else below)
             if isinstance(name, str):
-                yield from _flags(chosen(name), path, names, below if isinstance(below, Mapping) else {}, depth)
+                yield from _flags(options_named(name), path, names, below if isinstance(below, Mapping) else {}, depth)
         else:
-            yield from _flags(inner, path, names, below if isinstance(below, Mapping) else {}, depth + 1)
+            yield from _flags(config_options(inner), path, names, below if isinstance(below, Mapping) else {}, depth + 1)
 
 
 def _part_flags(
@@ -414,7 +422,7 @@ def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[s
     """The flags with the words that give each, and the short words that several could mean."""
     ends: dict[str, list[Flag]] = {}
     for flag in flags:
-        for start in range(1, len(flag.path)):
+        for start in range(1, len(flag.path) if ".".join(flag.path) not in words.whole else 1):
             ends.setdefault(".".join(flag.path[start:]), []).append(flag)
     whole = {".".join(flag.path) for flag in flags}
     short: dict[tuple[str, ...], list[str]] = {}
@@ -449,7 +457,9 @@ def _add(group: Any, flag: Flag, dest: str, words: Words, *, several: bool) -> N
     text = option.description
     if not option.required and not isinstance(option.default, bool | None) and option.default != () and "default" not in text:
         text += f" (default {_shown(option.default)})"
-    hidden = bool({dotted, flag.path[-1]} & words.hidden) or flag.shared or (flag.path[1:-1] and flag.path[-2] == "model")
+    hidden = (
+        bool({dotted, flag.path[-1]} & words.hidden) or flag.shared or (flag.path[1:-1] and flag.path[-2].endswith("model"))
+    )
     text = argparse.SUPPRESS if hidden else text.replace("%", "%%")
     metavar = words.metavar(flag.path) or _metavar(flag)
     if not flag.names:
@@ -478,7 +488,7 @@ def _is_bool(hint: Any) -> bool:
 
 def _metavar(flag: Flag) -> str:
     bare = _bare(flag.option.type)
-    if flag.part is not None:
+    if flag.part is not None or flag.family:
         return "NAME"
     if get_args(bare) and all(isinstance(one, str) for one in get_args(bare)):
         return "|".join(map(str, get_args(bare)))
@@ -494,7 +504,7 @@ def _shown(value: object) -> str:
 
 def _read(value: Any, flag: Flag) -> Any:
     """The value of a flag, of the type that its option asks for. Raises OptionError that names the flag."""
-    if flag.part is not None or isinstance(value, bool):
+    if flag.part is not None or flag.family or isinstance(value, bool):
         return value
     option = flag.option
     if isinstance(bare := _bare(option.type), type) and bare.__module__ != "builtins" and bare is not Path:

@@ -37,6 +37,7 @@ class PartConfig:
 
     __slots__ = ("name", "options")
     kind: ClassVar[str] = "part"
+    kinds: ClassVar[str] = "parts"
     may_be_nameless: ClassVar[bool] = False
     name: str
     options: Mapping[str, Any]
@@ -384,7 +385,7 @@ def _without_paths(value: Any) -> Any:
     """Paths become text, so that a configuration compares and is written the same however it was made; lists become tuples."""
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+    if isinstance(value, list | tuple | range) and not hasattr(value, "_fields"):
         return tuple(_without_paths(inner) for inner in value)
     return value
 

@@ -34,6 +34,7 @@ class ModelConfig(PartConfig):
 
     __slots__ = ()
     kind = "model"
+    kinds = "models"
     may_be_nameless = True
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Stand-ins for the outside world, for prill's tests and for yours: models and their server, phones, a shop, replays."""
+"""Stand-ins for the outside world, for prill's tests and for yours: models and their server, phones, replays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from prill.testing.endpoint.mock import MockServer
     from prill.testing.ios import FakeSimulators
     from prill.testing.scripted import ReplayEnvironment, ScriptedModel
-    from prill.testing.shop import Shop
     from prill.testing.small_models import small_encoder, small_t5
 
 
@@ -23,7 +22,6 @@ __all__ = [
     "MockServer",
     "ReplayEnvironment",
     "ScriptedModel",
-    "Shop",
     "marked_truth",
     "small_encoder",
     "small_t5",
@@ -31,7 +29,6 @@ __all__ = [
 _HOMES = {
     "FakeAdb": "android",
     "FakeSimulators": "ios",
-    "Shop": "shop",
     "Faults": "endpoint.faults",
     "marked_truth": "endpoint.faults",
     "MockServer": "endpoint.mock",

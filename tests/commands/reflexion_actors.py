@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from functools import cache
 
 from prill.actions.webarena import parse_action, write_action
+from prill.emulators.shop import shop_configs, shop_solutions
+from prill.emulators.shop.play import line_of
 from prill.models.ledger import Ledger, Price
 from prill.policies.miniwob_text import Page
 from prill.policies.react import React
 from prill.policies.scripted.scripts import SCRIPTS, Aim, Play, click
 from prill.protocols import Form, Message, Reply
 from prill.testing import ScriptedModel
-from prill.testing.shop import shop_configs, shop_solutions
-from prill.testing.shop.play import line_of
 from prill.types import Action, EvaluatorInfo, Trajectory, Verdict
 
 # Most are led astray by their second lesson. Long tasks have short courses.

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from prill.emulators.shop import Shop, shop_configs
 from prill.refine.outcomes import read_results
 from prill.testing.android import FakeAdb
-from prill.testing.shop import Shop, shop_configs
 from prill.types import LabelRecord
 from prill.ui.annotate.label_log import LabelLog
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -11,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from prill.commands.rollout import configure
-from prill.commands.rollout.cases import Case
-from prill.commands.rollout.policies import Assigned, plan_policy
+from prill.emulators.webarena.config import WebArenaConfig
 from prill.emulators.webarena.sites import PUBLIC
 from prill.evaluators.evidence import action_text
 from prill.policies.react import React
+from prill.runs.rollout.cases import Case
+from prill.runs.rollout.policies import plan_policy
 from prill.store import read_labels, read_trajectories, read_verdicts
 from prill.testing.android import FakeAdb
 from prill.types import Trajectory, Verdict
@@ -196,8 +195,8 @@ def test_refused_key_keeps_what_is_finished(prill: Prill, tmp_path: Path, fake_a
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("miniwob", "--tasks", "click-link", "--text", "html", "--model", "m"), "leave out --text html"),
-        (("android", "--goal", "x"), "--model is missing"),
+        (("miniwob", "--tasks", "click-link", "--text", "html", "--model", "m"), "leave out html (--text)"),
+        (("android", "--goal", "x"), "model is missing"),
         (("android", "--goal", "x", "--model", "local:/nowhere"), "/nowhere: no folder with a model in it"),
     ],
 )
@@ -212,11 +211,8 @@ def test_react_is_told_webarenas_sites(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"WA_{name}", raising=False)
     monkeypatch.setenv("WA_MAP", "http://10.0.0.1:3000")
     monkeypatch.setenv("HOMEPAGE", "http://10.0.0.1:4399")
-    parser = argparse.ArgumentParser()
-    configure(parser)
-    words = ["--tasks", "0", "--policy", "react", "--model", "m", "--base-url", "http://127.0.0.1:1", "-o", "out"]
-    args = parser.parse_args(["webarena", *words], argparse.Namespace(concurrency=1))
-    policy = plan_policy(args, "web", Assigned()).make(Case("0"))
+    model = {"name": "m", "base_url": "http://127.0.0.1:1"}
+    policy = plan_policy("react", WebArenaConfig(tasks=0), model=model).make(Case("0"))
     assert isinstance(policy, React)
     assert policy.spec.sites == (
         "http://openstreetmap.org (map), http://homepage.com (a list of all sites, with passwords at "
@@ -237,14 +233,14 @@ def test_temperature_draws_by_attempt(prill: Prill, tmp_path: Path, fake_adb: Fa
     assert len(recorded_all(tmp_path / "out")) == 4
 
 
-def test_set_reaches_policy_and_phone(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
+def test_options_reach_policy_and_phone(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
     replies = in_order("hm", acting("stop [done]"))
     with Endpoint(replies) as endpoint:
         words = ("--goal", "Turn on 6G", "--policy", "react", "--adb-port", fake_adb.port, *endpoint.words)
-        options = ("--set", "attempts=2", "--set", 'lessons=["use the search"]', "--set", "settle_gap=0", "--set", "tree=yes")
-        refused = prill("rollout", "android", *words, *options, "-o", "out")
-        assert (refused.returncode, "tree: Expected `bool`" in refused.stderr) == (2, True)
-        done = prill("rollout", "android", *words, *options[:-2], "-o", "out")
+        options = ("--policy.attempts", 2, "--lessons", '["use the search"]', "--settle-gap", 0)
+        refused = prill("rollout", "android", *words, *options, "--settle-timeout", "no", "-o", "out")
+        assert (refused.returncode, "settle-timeout: Expected `float`" in refused.stderr) == (2, True)
+        done = prill("rollout", "android", *words, *options, "-o", "out")
     assert done.returncode == 0, done.stderr
     assert re.search(r"MEMORY:\n\[memory \w+\]\nuse the search\n", endpoint.turns[0])
     (kept,) = recorded(tmp_path / "out").values()

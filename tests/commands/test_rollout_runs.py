@@ -115,12 +115,12 @@ def test_no_working_phone_ends_the_run(prill: Prill, tmp_path: Path, monkeypatch
     ("words", "problem"),
     [
         (("web", "--goal", "x", "--policy", "replay", "--replay", "by-hand.jsonl"), "it has no start_url"),
-        (("web", "--policy", "replay", "--replay", "by-hand.jsonl"), "give either --tasks or --goal"),
+        (("web", "--policy", "replay", "--replay", "by-hand.jsonl"), "give either tasks or goal (--tasks, --goal)"),
         (("android", "--tasks", "nowhere", "--policy", "replay", "--replay", "by-hand.jsonl"), "no such file, and no list"),
-        (("android", "--goal", "x"), "--policy is missing"),
+        (("android", "--goal", "x"), "policy is missing: choose from react"),
         (("android", "--goal", "x", "--policy", "scripted"), "knows MiniWoB++, the airline and the local shop only"),
         (("ios", "--goal", "x", "--policy", "replay", "--replay", "by-hand.jsonl", "--companion", "/nowhere"), "/nowhere"),
-        (("webarena", "--shop", "--reset", "x", "--policy", "scripted"), "--shop has its own tasks and resets itself"),
+        (("webarena", "--shop", "--reset", "x", "--policy", "scripted"), "shop has its own tasks and resets itself"),
         (("webarena", "--shop", "--tasks", "1", "--policy", "scripted"), "there is no task 1; there are 25"),
         (("webarena", "--shop", "--tasks", "all", "--policy", "scripted", "--behaviour", "no-submit"), "there are solve and"),
         (("webarena", "--shop", "--tasks", "all", "--policy", "scripted", "--viewport", "big"), "expected a size such as"),
@@ -135,7 +135,7 @@ def test_impossible_runs_are_one_error(prill: Prill, tmp_path: Path, words: tupl
 
 def test_site_without_address_is_named(prill: Prill, tmp_path: Path) -> None:
     configs = tmp_path / "tasks.json"
-    from prill.testing.shop import shop_configs
+    from prill.emulators.shop import shop_configs
 
     configs.write_bytes(shop_configs())
     words = ("--configs", configs, "--tasks", "1001", "--policy", "replay", "--replay", by_hand(tmp_path))

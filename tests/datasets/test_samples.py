@@ -13,10 +13,10 @@ import pytest
 from PIL import Image, ImageChops
 
 from prill.cli import main
-from prill.commands.rollout.cases import Case, read_plan
 from prill.emulators.browser.chromium import chromium_path
 from prill.errors import UsageError
 from prill.files.checksums import CHECKSUMS
+from prill.runs.rollout.cases import Case, read_plan
 from prill.store import read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory
 

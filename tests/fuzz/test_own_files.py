@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prill.commands.rollout.cases import _task_file, read_plan
+from prill.emulators.task_source import _task_file
 from prill.emulators.webarena.tasks import read_configs
 from prill.evaluators.baselines import Constant
 from prill.evaluators.fitted.calibration import read_calibration
@@ -28,6 +28,7 @@ from prill.evaluators.rubric import read_rubrics
 from prill.labels.truth import gold_labels
 from prill.models.ledger import price_of
 from prill.models.prompts import prompt_set
+from prill.runs.rollout.cases import read_plan
 from prill.schemas import check_file
 from prill.scoring import score_files
 from prill.store import Intake, encode, read_labels, read_lines, read_trajectories, read_verdicts

@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 
 from prill.actions.webarena import parse_action
+from prill.emulators.shop import Play, Shop, shop_configs, shop_solutions
+from prill.emulators.shop.server import _LOGINS
 from prill.emulators.webarena.tasks import SITES, TaskConfig, read_configs
 from prill.errors import EnvironmentFailure, UsageError
-from prill.testing.shop import Play, Shop, shop_configs, shop_solutions
-from prill.testing.shop.server import _LOGINS
 from prill.types import Observation, Task
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -333,7 +333,7 @@ async def test_play_scrolls_and_names_the_missing() -> None:
 
 
 def test_command_prints_its_variables() -> None:
-    command = [sys.executable, "-m", "prill.testing.shop", "--reset-token", "t"]
+    command = [sys.executable, "-m", "prill.emulators.shop", "--reset-token", "t"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -64,7 +64,7 @@ def _service(args: argparse.Namespace, desks: ExitStack) -> Service:
 
     if args.elsewhere:
         return service_of(os.environ)
-    from prill.testing import airline
+    from prill.emulators.airline import desk as airline
 
     desk = desks.enter_context(airline.Airline())
     return Service(desk.url, desk.token)

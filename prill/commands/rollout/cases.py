@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from prill.datasets.task_lists import NAMES, task_list
+from prill.emulators.task_lists import NAMES, task_list
 from prill.errors import UsageError
 from prill.files.toml import read_toml
 from prill.models.replies import excerpt

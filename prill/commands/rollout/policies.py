@@ -148,7 +148,7 @@ def _plan_shop(args: argparse.Namespace) -> PolicyPlan:
     """The scripts of the local shop's tasks."""
     if args.environment != "webarena":
         raise UsageError("the scripted policy knows MiniWoB++, the airline and the local shop only; choose another --policy")
-    from prill.testing.shop import Play, shop_solutions
+    from prill.emulators.shop import Play, shop_solutions
 
     if not args.shop:
         raise UsageError("the scripted policy knows the tasks of the local shop only: add --shop, or choose another --policy")
@@ -165,8 +165,8 @@ def _plan_shop(args: argparse.Namespace) -> PolicyPlan:
 
 def _plan_airline(args: argparse.Namespace) -> PolicyPlan:
     """The scripts of the airline's scenarios."""
-    from prill.testing.airline import solution
-    from prill.testing.shop import Play
+    from prill.emulators.airline.desk import solution
+    from prill.emulators.shop import Play
 
     if other := set((args.behaviour or "solve").split(",")) - {"solve"}:
         raise UsageError(f"--behaviour {', '.join(sorted(other))}: at the airline there is solve")

@@ -254,7 +254,7 @@ def _environ(args: argparse.Namespace, shops: ExitStack) -> dict[str, str]:
         from prill.emulators.webarena.sites import Sites
 
         return {**os.environ, **Sites.from_environment().addresses}
-    from prill.testing.shop import Shop
+    from prill.emulators.shop import Shop
 
     shop = shops.enter_context(Shop())
     return {**os.environ, **shop.environ, "PRILL_SHOP_RESET": shop.reset_url}
@@ -299,7 +299,7 @@ def _configs(args: argparse.Namespace, environ: dict[str, str]) -> tuple[TaskCon
 
     if not args.shop:
         return load_configs(environ, Path(args.configs) if args.configs else None)
-    from prill.testing.shop import shop_configs
+    from prill.emulators.shop import shop_configs
 
     return read_configs(shop_configs(), environ)
 

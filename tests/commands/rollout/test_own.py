@@ -18,7 +18,7 @@ from prill import Action, LabelRecord, Observation, Step
 
 class Echo:
     platform = "desktop"
-    def __init__(self, images, *, start: int = 0, deaf: bool = False, words: list[str] = ("a",), max_tokens: int = 1):
+    def __init__(self, images, *, start: int = 0, deaf: bool = False, words: list[str] = ("a",), size: int = 1):
         self.start, self.deaf, self.words = start, deaf, list(words)
         assert images.name == "images"
     async def reset(self, task):
@@ -30,7 +30,7 @@ class Echo:
         return LabelRecord(id=trajectory.id, success=trajectory.final.text == "over", source="own")
 
 class Says:
-    def __init__(self, seed: int = 9, max_tokens: int = 1, word: str = "over"):
+    def __init__(self, seed: int = 9, size: int = 1, word: str = "over"):
         self.seed, self.word = seed, word
     def reset(self, task): ...
     async def act(self, observation):
@@ -84,7 +84,7 @@ def test_own_episode_recorded_and_graded(own: str, tmp_path: Path) -> None:
 
 
 def test_own_options_reach_each_side(own: str, tmp_path: Path) -> None:
-    words = ("--set", "start=4", "--set", "deaf=true", "--set", 'words=["b", "c"]', "--set", "seed=7", "--max-steps", "1")
+    words = ("--start", "4", "--deaf", "--words", '["b", "c"]', "--policy.seed", "7", "--max-steps", "1")
     assert record(own, tmp_path / "out", *words) == 0
     (kept,) = played(tmp_path / "out")
     assert (kept.steps[0].observation.text, kept.steps[0].action.text) == ("4 ['b', 'c']", "7 over")
@@ -92,7 +92,7 @@ def test_own_options_reach_each_side(own: str, tmp_path: Path) -> None:
 
 
 def test_other_options_are_other_episodes(own: str, tmp_path: Path) -> None:
-    for words in ((), ("--set", "start=1"), ("--set", "word=over!"), ()):
+    for words in ((), ("--start", "1"), ("--word", "over!"), ()):
         record(own, tmp_path / "out", "--max-steps", "1", *words)
     assert len(played(tmp_path / "out")) == 3
 
@@ -110,7 +110,7 @@ def test_patience_holds_for_environments(own: str, tmp_path: Path, capsys: pytes
     assert record(own, tmp_path / "out", *words, "1e-9", environment="Down") == 4
     assert "no episode could begin for" in capsys.readouterr().err
     assert record(own, tmp_path / "other", *words, "never", environment="Down") == 2
-    assert "--patience never: give a number of seconds above 0" in capsys.readouterr().err
+    assert "--model.patience: Expected `float`, got `str`, got 'never'" in capsys.readouterr().err
 
 
 def test_without_grade_there_are_no_labels(own: str, tmp_path: Path) -> None:
@@ -125,10 +125,10 @@ def test_without_grade_there_are_no_labels(own: str, tmp_path: Path) -> None:
         ("Says", "Says", (), "gave a Says, which has no reset(task), step(action) and close()"),
         ("Echo", "Echo", (), "images is missing: policy"),
         ("Broken", "Says", (), "has the platform 'mainframe'; there are web, android"),
-        ("Echo", "Says", ("--set", "start=many"), "start: Expected `int`, got `str`, got 'many'"),
-        ("Echo", "Says", ("--set", "max_tokens=3"), "say policy.max_tokens or environment.max_tokens"),
-        ("Echo", "Says", ("--set", "policy.start=3"), "--set policy.start: neither"),
-        ("Echo", "Says", ("--direct",), "has no such option; those that have it: react"),
+        ("Echo", "Says", ("--start", "many"), "--environment.start: Expected `int`, got `str`, got 'many'"),
+        ("Echo", "Says", ("--size", "3"), "say which one: --environment.size or --policy.size"),
+        ("Echo", "Says", ("--policy.start", "3"), "--policy.start: there is no such option"),
+        ("Echo", "Says", ("--policy.reasoning",), "has no such option; policies that have it: react"),
         ("Echo", "Says", ("--temperature", "1"), "those that have it: react, step, screen, cogagent, autoui"),
     ],
 )
@@ -147,14 +147,14 @@ def test_own_errors_are_one_line(
 
 
 def test_prefixes_say_whose_option(own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--set", "policy.max_tokens=3", "--set", "environment.max_tokens=4", "--json")
+    words = ("--policy.size", "3", "--environment.size", "4", "--json")
     assert record(own, tmp_path / "out", *words) == 0
     assert json.loads(capsys.readouterr().out)["success"] == 1
 
 
 def test_example_environment_is_recorded(tmp_path: Path) -> None:
     environment, policy = f"{EXAMPLES / 'own_environment.py'}:Counter", f"{EXAMPLES / 'own_policy.py'}:Add"
-    goal = ("--goal", "Count to 3", "--set", "start=1")
+    goal = ("--goal", "Count to 3", "--start", "1")
     assert main(["rollout", environment, *goal, "--policy", policy, "-o", str(tmp_path / "out")]) == 0
     (kept,) = played(tmp_path / "out")
     assert (len(kept.steps), kept.answer, kept.agent) == (3, "3", "Add")
@@ -166,7 +166,7 @@ def test_example_policy_plays_miniwob(tmp_path: Path) -> None:
     policy = f"{EXAMPLES / 'own_policy.py'}:ClickNamed"
     words = ("--tasks", "click-button,click-link", "--seeds", "0,1", "--policy", policy)
     assert main(["rollout", "miniwob", *words, "-o", str(tmp_path / "buttons")]) == 0
-    assert main(["rollout", "miniwob", *words, "--set", "role=link", "-o", str(tmp_path / "links")]) == 0
+    assert main(["rollout", "miniwob", *words, "--role", "link", "-o", str(tmp_path / "links")]) == 0
     successes = {
         name: [label.success for label in sorted(labels(tmp_path / name), key=lambda label: label.id)]
         for name in ("buttons", "links")

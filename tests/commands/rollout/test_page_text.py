@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from prill.commands import rollout
-from prill.commands.rollout import Session, session
+from prill.runs.rollout import Session, session
+from tests.commands.as_config import config
 
 
 async def made(*words: str) -> Session:
     """What the words ask to be played, as it is made before anything is."""
     model = () if "scripted" in words else ("--model", "m", "--base-url", "http://127.0.0.1:1")
-    args = rollout.arguments(["miniwob", "--tasks", "click-link", "--policy", *words, *model, "-o", "out"])
-    async with session(args) as whole:
+    asked = config("miniwob", "--tasks", "click-link", "--policy", *words, *model, "-o", "out")
+    async with session(asked, "out") as whole:
         return whole
 
 

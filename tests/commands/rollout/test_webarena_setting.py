@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import sys
@@ -11,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from prill.commands import rollout
-from prill.commands.rollout.environments import Setting
-from prill.commands.rollout.webarena import WEBARENA
+from prill.cli import main
 from prill.emulators.browser.chromium import chromium_path
+from prill.emulators.settings import Playing, Setting
+from prill.emulators.shop import shop_configs
 from prill.emulators.webarena.tasks import SITES
 from prill.errors import UsageError
 from prill.store import read_labels
-from prill.testing.shop import shop_configs
+from tests.commands.as_config import config
 
 
 @pytest.fixture(autouse=True)
@@ -39,10 +38,8 @@ def chromium() -> None:
 
 
 def setting(folder: Path, *words: str | Path) -> Setting[Any]:
-    parser = argparse.ArgumentParser()
-    rollout.configure(parser)
-    args = parser.parse_args(["webarena", "-o", str(folder / "out"), *map(str, words)])
-    return WEBARENA.make(args, folder / "out" / "images", {})
+    asked = config("webarena", "-o", str(folder / "out"), *map(str, words))
+    return asked.place.setting(Playing(images=folder / "out" / "images", workers=asked.workers))
 
 
 def written(folder: Path, **changes: Any) -> Path:
@@ -55,9 +52,9 @@ def written(folder: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("--shop", "--cookies", "c", "--tasks", "all"), "leave out --configs, --reset and --cookies"),
-        (("--shop", "--oracle", "verified", "--tasks", "all"), "leave out --shop, or choose another --oracle"),
-        (("--workers", "2", "--reset", "http://h:7565/reset", "--tasks", "all"), "every site.*leave out --workers"),
+        (("--shop", "--cookies", "c", "--tasks", "all"), "leave out configs, reset and cookies"),
+        (("--shop", "--oracle", "verified", "--tasks", "all"), "leave out shop, or choose another oracle"),
+        (("--workers", "2", "--reset", "http://h:7565/reset", "--tasks", "all"), "every site.*leave out workers"),
     ],
 )
 def test_contradictions_are_refused(tmp_path: Path, words: tuple[str, ...], problem: str) -> None:
@@ -130,10 +127,8 @@ async def test_other_oracle_is_another_setting(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("chromium")
 def test_shop_plays_are_graded_by_state(tmp_path: Path) -> None:
-    parser = argparse.ArgumentParser()
-    rollout.configure(parser)
     words = ["--shop", "--tasks", "1006", "--policy", "scripted", "--behaviour", "solve,wrong-target", "--workers", "2"]
-    assert rollout.run(parser.parse_args(["webarena", "-o", str(tmp_path / "out"), *words])) == 0
+    assert main(["rollout", "webarena", "-o", str(tmp_path / "out"), *words]) == 0
     labels = {label.note: label.success for label in read_labels(tmp_path / "out" / "labels.jsonl")}
     (failed,) = (note for note in labels if note is not None and note != "solve")
     assert (labels["solve"], labels[failed]) == (True, False)

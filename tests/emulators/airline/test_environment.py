@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from prill.emulators.airline import desk as site
+from prill.emulators.airline.desk import solution
 from prill.emulators.airline.environment import LIMITS, PUBLIC, SCENARIOS, Airline, AirlineSpec, Service, service_of
 from prill.emulators.browser.chromium import Chromium
+from prill.emulators.shop import Play
 from prill.errors import EnvironmentFailure, UsageError
 from prill.loop import rollout
-from prill.testing import airline as site
-from prill.testing.airline import solution
-from prill.testing.shop import Play
 from prill.types import Task, Trajectory
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

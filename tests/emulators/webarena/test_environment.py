@@ -20,14 +20,14 @@ import pytest
 import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium, chromium_path
+from prill.emulators.shop import Play, Shop, shop_configs, shop_solutions
+from prill.emulators.shop.store import Store
 from prill.emulators.webarena.environment import Setup, WebArena, WebArenaSpec, setups_of
 from prill.emulators.webarena.login import Logins
 from prill.emulators.webarena.sites import Sites, reset_sites
 from prill.emulators.webarena.tasks import TaskConfig, read_configs, task_of
 from prill.errors import EnvironmentFailure, UsageError
 from prill.loop import rollout
-from prill.testing.shop import Play, Shop, shop_configs, shop_solutions
-from prill.testing.shop.store import Store
 from prill.types import Action, Task, Trajectory
 
 LOCAL = {

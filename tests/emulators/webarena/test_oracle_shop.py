@@ -13,12 +13,12 @@ import pytest_asyncio
 
 from prill.actions.webarena import read_action
 from prill.emulators.browser.chromium import Chromium, chromium_path
+from prill.emulators.shop import Shop, shop_configs, shop_solutions
 from prill.emulators.webarena.oracle import WebArenaOracle
 from prill.emulators.webarena.oracle_pages import ShopAccess
 from prill.emulators.webarena.tasks import Mode, TaskConfig, read_configs, task_of
 from prill.errors import UsageError
 from prill.testing import ScriptedModel
-from prill.testing.shop import Shop, shop_configs, shop_solutions
 from prill.types import Action, LabelRecord, Observation, Step, Trajectory
 
 from .conftest import MODES

@@ -11,9 +11,9 @@ import urllib.request
 
 import pytest
 
+from prill.emulators.shop import Shop
 from prill.policies.step.asking import Asking, Turn
 from prill.policies.step.library import Template, library_for, load_library
-from prill.testing.shop import Shop
 from prill.types import Task
 
 ROOTS = {"github_agent", "reddit_agent", "shopping_admin_agent", "shopping_agent", "maps_agent"}

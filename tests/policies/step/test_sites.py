@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from prill.emulators.airline import desk as airline
 from prill.emulators.airline.environment import Airline, Service
 from prill.emulators.browser.chromium import Chromium
+from prill.emulators.shop import Shop, shop_configs
 from prill.emulators.webarena.environment import WebArena, WebArenaSpec, setups_of
 from prill.emulators.webarena.oracle import WebArenaOracle
 from prill.emulators.webarena.oracle_pages import shop_access
@@ -20,9 +22,7 @@ from prill.emulators.webarena.tasks import read_configs, task_of
 from prill.loop import rollout
 from prill.policies.registry import make_policy
 from prill.policies.step.agent import read_annotations
-from prill.testing import airline
 from prill.testing.programmatic.shop import ProgrammaticShop
-from prill.testing.shop import Shop, shop_configs
 from prill.types import Trajectory
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from prill.testing.shop.pages import (
+from prill.emulators.shop.pages import (
     PageError,
     Request,
     Response,
@@ -16,7 +16,7 @@ from prill.testing.shop.pages import (
     table,
     whole_number,
 )
-from prill.testing.shop.store import SHIPPING, Address, Order, Product, Store, money
+from prill.emulators.shop.store import SHIPPING, Address, Order, Product, Store, money
 
 _ADDRESS = {
     "street": "Street Address",

@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from prill.testing.airline.pages import ROUTES, Page, Request, not_found
-from prill.testing.airline.progress import State
-from prill.testing.airline.world import SCENARIOS, Scenario, scenario
-from prill.testing.served import Served
+from prill.emulators.airline.desk.pages import ROUTES, Page, Request, not_found
+from prill.emulators.airline.desk.progress import State
+from prill.emulators.airline.desk.world import SCENARIOS, Scenario, scenario
+from prill.served import Served
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -10,8 +10,8 @@ from html import escape
 from importlib import resources
 from urllib.parse import quote, urlencode
 
-from prill.testing.airline.progress import Draft, State
-from prill.testing.airline.world import CITIES, GENDERS, TITLES, Booking, Flight, Passenger, Payment, changed, flights
+from prill.emulators.airline.desk.progress import Draft, State
+from prill.emulators.airline.desk.world import CITIES, GENDERS, TITLES, Booking, Flight, Passenger, Payment, changed, flights
 
 _DATE = re.compile(r"(\d\d)/(\d\d)/(\d{4})")
 
@@ -343,7 +343,7 @@ def _page(title: str, body: str, wrong: str = "", said: str = "") -> Page:
     notice += f'<p role="status" class="said">{escape(said)}</p>' if said else ""
     links = (("Home", "/"), ("Find booking", "/find"), ("Find flights", "/flights"), ("Help", "/help"))
     menu = "".join(f'<a href="{address}">{name}</a>' for name, address in links)
-    style = resources.files("prill.testing.airline").joinpath("airline.css").read_text(encoding="utf-8")
+    style = resources.files("prill.emulators.airline.desk").joinpath("airline.css").read_text(encoding="utf-8")
     return Page(
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<link rel="icon" href="data:,"><style>{style}</style></head><body>'

@@ -153,7 +153,7 @@ class Store:
 
     def reset(self) -> None:
         """As on the first day."""
-        text = resources.files("prill.testing.shop").joinpath("content.toml").read_text(encoding="utf-8")
+        text = resources.files("prill.emulators.shop").joinpath("content.toml").read_text(encoding="utf-8")
         data: dict[str, list[dict[str, Any]]] = tomllib.loads(text)
         self.products = {
             row["sku"]: Product(**row | {"reviews": [Review(**r) for r in row["reviews"]]}) for row in data["product"]

@@ -17,7 +17,7 @@ _STARTS = {"shopping": "__SHOPPING__", "shopping_admin": "__SHOPPING_ADMIN__", "
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Two plays: WebArena's action texts with elements named by role and name, for `prill.testing.shop.play.Play`."""
+    """Two plays: WebArena's action texts with elements named by role and name, for `prill.emulators.shop.play.Play`."""
 
     right: tuple[str, ...]
     wrong: tuple[str, ...]
@@ -55,7 +55,7 @@ def _actions(lines: Iterable[str]) -> tuple[str, ...]:
 
 @cache
 def _entries() -> tuple[dict[str, Any], ...]:
-    text = resources.files("prill.testing.shop").joinpath("tasks.toml").read_text(encoding="utf-8")
+    text = resources.files("prill.emulators.shop").joinpath("tasks.toml").read_text(encoding="utf-8")
     return tuple(tomllib.loads(text)["task"])
 
 

@@ -1,10 +1,10 @@
-"""How each scenario is done: action texts with elements named by role and name, for `prill.testing.shop.Play`."""
+"""How each scenario is done: action texts with elements named by role and name, for `prill.emulators.shop.Play`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from prill.testing.airline.world import flights, scenario
+from prill.emulators.airline.desk.world import flights, scenario
 
 _BOXES = {"firstname": "First name", "lastname": "Last name", "dob": "Date of birth", "email": "Email"}
 _MENUS = {"title": "Title", "gender": "Gender"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib import resources
 
-from prill.testing.shop.store import Customer, Product, Site, Store, money
+from prill.emulators.shop.store import Customer, Product, Site, Store, money
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ def _frame(title: str, head: str, body: str, foot: str, message: str, look: str)
 
 def style() -> str:
     """The style sheet of all sites."""
-    return resources.files("prill.testing.shop").joinpath("shop.css").read_text(encoding="utf-8")
+    return resources.files("prill.emulators.shop").joinpath("shop.css").read_text(encoding="utf-8")
 
 
 def field(label: str, name: str, value: str = "", *, kind: str = "text", hint: str = "") -> str:

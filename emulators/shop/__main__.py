@@ -1,6 +1,6 @@
 """Serves the shop until it is interrupted.
 
-    python -m prill.testing.shop --port 7770
+    python -m prill.emulators.shop --port 7770
 
 prints the variables that WebArena's users set, for `eval` in a shell, and where to reset the state.
 """
@@ -12,14 +12,14 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from prill.emulators.shop.server import Shop
 from prill.errors import PrillError
-from prill.testing.shop.server import Shop
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve with the settings of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m prill.testing.shop", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m prill.emulators.shop", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--port", type=int, default=0, help="the shop's; the others take the next two (default: 0, any)")
     parser.add_argument("--reset-token", default=None, help="what a reset must know (default: drawn by chance)")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from prill.testing.shop.pages import PageError, Request, Response, Route
-from prill.testing.shop.store import Order
+from prill.emulators.shop.pages import PageError, Request, Response, Route
+from prill.emulators.shop.store import Order
 
 _CRITERION = re.compile(r"searchCriteria\[(?:filter_groups|filterGroups)\]\[(\d+)\]\[filters\]\[(\d+)\]\[(\w+)\]")
 

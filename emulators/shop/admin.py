@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from html import escape
 
-from prill.testing.shop.account import order_lines
-from prill.testing.shop.pages import (
+from prill.emulators.shop.account import order_lines
+from prill.emulators.shop.pages import (
     PageError,
     Request,
     Response,
@@ -18,7 +18,7 @@ from prill.testing.shop.pages import (
     table,
     whole_number,
 )
-from prill.testing.shop.store import Order, Product, money
+from prill.emulators.shop.store import Order, Product, money
 
 _MENU = (
     ("Dashboard", "/admin/dashboard"),

@@ -1,6 +1,6 @@
 """Serves the airline's desk until it is interrupted.
 
-    python -m prill.testing.airline --port 7780
+    python -m prill.emulators.airline.desk --port 7780
 
 prints its address, and the token that its service wants.
 """
@@ -12,14 +12,14 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from prill.emulators.airline.desk.server import Airline
 from prill.errors import PrillError
-from prill.testing.airline.server import Airline
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve with the settings of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m prill.testing.airline", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m prill.emulators.airline.desk", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--port", type=int, default=0, help="default: 0, any free one")
     parser.add_argument("--seed", type=int, default=0, help="another number is another world (default: 0)")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.testing.shop.play import Play
-    from prill.testing.shop.server import Shop
-    from prill.testing.shop.tasks import shop_configs, shop_solutions
+    from prill.emulators.shop.play import Play
+    from prill.emulators.shop.server import Shop
+    from prill.emulators.shop.tasks import shop_configs, shop_solutions
 
 
 __all__ = ["Play", "Shop", "shop_configs", "shop_solutions"]

@@ -7,10 +7,10 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from prill.testing.served import Served
-from prill.testing.shop import account, admin, catalog, forum, projects, rest
-from prill.testing.shop.pages import PageError, Request, Response, Route, redirect, shop_page, site_page
-from prill.testing.shop.store import Site, Store
+from prill.emulators.shop import account, admin, catalog, forum, projects, rest
+from prill.emulators.shop.pages import PageError, Request, Response, Route, redirect, shop_page, site_page
+from prill.emulators.shop.store import Site, Store
+from prill.served import Served
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from prill.testing.shop.pages import PageError, Request, Response, Route, button_form, field, redirect, site_page
-from prill.testing.shop.store import Member, Project
+from prill.emulators.shop.pages import PageError, Request, Response, Route, button_form, field, redirect, site_page
+from prill.emulators.shop.store import Member, Project
 
 _ROLES = ("Guest", "Reporter", "Developer", "Maintainer", "Owner")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from prill.testing.shop.pages import PageError, Request, Response, Route, button_form, field, redirect, site_page
-from prill.testing.shop.store import Comment, Submission
+from prill.emulators.shop.pages import PageError, Request, Response, Route, button_form, field, redirect, site_page
+from prill.emulators.shop.store import Comment, Submission
 
 
 def home(request: Request) -> Response:

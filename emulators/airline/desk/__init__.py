@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.testing.airline.server import Airline
-    from prill.testing.airline.solutions import solution
-    from prill.testing.airline.world import SCENARIOS, TASKS, scenario
+    from prill.emulators.airline.desk.server import Airline
+    from prill.emulators.airline.desk.solutions import solution
+    from prill.emulators.airline.desk.world import SCENARIOS, TASKS, scenario
 
 
 __all__ = ["SCENARIOS", "TASKS", "Airline", "scenario", "solution"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from urllib.parse import urlencode
 
-from prill.testing.shop.pages import (
+from prill.emulators.shop.pages import (
     PageError,
     Request,
     Response,
@@ -20,7 +20,7 @@ from prill.testing.shop.pages import (
     stars,
     whole_number,
 )
-from prill.testing.shop.store import Product, Review, money
+from prill.emulators.shop.store import Product, Review, money
 
 _ORDERS = {"position": "Position", "name": "Name", "price": "Price", "rating": "Rating"}
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from prill.testing.airline.world import Booking, Flight, Passenger, Scenario, bookings, changed, wanted_booking
+from prill.emulators.airline.desk.world import Booking, Flight, Passenger, Scenario, bookings, changed, wanted_booking
 
 
 @dataclass(slots=True)

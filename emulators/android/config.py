@@ -1,0 +1,56 @@
+"""Android as a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from prill.emulators.android.environment import AndroidSpec
+from prill.emulators.phones import device_words, one_a_worker
+from prill.emulators.registry import make_environment
+from prill.emulators.settings import Playing, Setting, task_setting
+from prill.emulators.task_source import GoalsConfig, task_contents
+from prill.errors import UsageError
+from prill.registry import options_of
+from prill.types import Platform
+
+
+@dataclass(frozen=True, kw_only=True)
+class AndroidConfig(GoalsConfig, AndroidSpec):
+    """Android devices and emulators: `AndroidConfig(avd="Pixel_4_API_33", tasks="android")`."""
+
+    name: ClassVar[str] = "android"
+    platform: ClassVar[Platform] = "android"
+    usual_steps: ClassVar[int] = 20  # the paper's limit (arXiv 2404.06474, section 4.3)
+    # Which device it is, and how it is reached, makes no other episode.
+    _told: ClassVar[frozenset[str]] = frozenset(
+        {"tasks", "goal", "start_url", "device", "avd", "snapshot", "backend", "window", "appium_url", "adb_port"}
+    )
+
+    start_url: Annotated[
+        str | None,
+        Meta(description="where tasks begin that do not say so: app:com.example, app:com.example/.Main or an address"),
+    ] = None
+    device: Annotated[
+        str | Sequence[str] | None, Meta(description="running devices, one a worker (default: the only one there is)")
+    ] = None  # type: ignore[assignment]
+
+    def check(self) -> None:
+        """Raises UsageError for both a running and a virtual device."""
+        object.__setattr__(self, "device", device_words(self.device))
+        if self.avd and self.device:
+            raise UsageError("give either avd or device", parameters=("avd", "device"))
+
+    def setting(self, run: Playing) -> Setting[Any]:
+        """Makes a phone for each worker. Raises UsageError."""
+        options = {name: getattr(self, name) for name in options_of(AndroidSpec) if name != "device"}
+        named = device_words(self.device)
+        devices = [None] * run.copies if self.avd else one_a_worker(run.workers, named, "device")
+        environments = [make_environment("android", images=run.images, device=device, **options) for device in devices]
+        told = {"avd": self.avd, "snapshot": self.snapshot, "backend": self.backend, **self.more()}
+        leftovers = None if self.avd else "the device keeps what an earlier attempt changed; with a virtual device it would not"
+        tasks = self.read_tasks("android")
+        return task_setting(environments, tasks, task_contents(tasks), told, patience=3, leftovers=leftovers)

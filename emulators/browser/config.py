@@ -1,0 +1,70 @@
+"""Web pages as configurations: how they are shown, and tasks that begin at an address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from prill.config.values import config_options
+from prill.emulators.browser.environment import PageSpec
+from prill.emulators.registry import make_environment
+from prill.emulators.settings import EnvironmentConfig, Playing, Setting, task_setting
+from prill.emulators.task_source import GoalsConfig, task_contents
+from prill.errors import UsageError
+from prill.registry import OptionError, options_of
+
+_PAGES = frozenset({"tasks", "viewport", "whole_page", "pause", "traces"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PagesConfig(EnvironmentConfig, PageSpec):
+    """How pages are shown and waited for, as a run says it."""
+
+    viewport: Annotated[str | tuple[int, int], Meta(description="size of the window, such as 1280x720")] = "1280x720"  # type: ignore[assignment]
+    traces: Annotated[bool, Meta(description="keep a Playwright trace of every episode, in the folder traces")] = False  # type: ignore[assignment]
+    _told: ClassVar[frozenset[str]] = _PAGES
+
+    def check(self) -> None:
+        """Raises UsageError for a window without a size."""
+        given = self.viewport
+        width, _, height = given.partition("x") if isinstance(given, str) else (str(given[0]), "", str(given[1]))
+        if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+            raise OptionError(f"viewport: expected a size such as 1280x720, got {given!r}", "viewport")
+        object.__setattr__(self, "viewport", f"{int(width)}x{int(height)}")
+
+    def shown(self) -> dict[str, Any]:
+        """How pages are shown, as ids of episodes know it."""
+        width, _, height = str(self.viewport).partition("x")
+        return {"viewport": (int(width), int(height)), "whole_page": self.whole_page, "pause": self.pause}
+
+    def page_options(self, run: Playing, spec: type[PageSpec]) -> dict[str, Any]:
+        """The options of the environment."""
+        own = {name: getattr(self, name) for name in options_of(spec) if name in config_options(type(self))}
+        return {**own, **self.shown(), "traces": run.images.parent / "traces" if self.traces else None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebConfig(GoalsConfig, PagesConfig):
+    """Any web page: `WebConfig(goal="Find the price", start_url="http://127.0.0.1")`."""
+
+    name: ClassVar[str] = "web"
+    start_url: Annotated[
+        str | None, Meta(description="where tasks begin that do not say so; several tabs are separated by ' |AND| '")
+    ] = None
+    _told: ClassVar[frozenset[str]] = _PAGES | {"goal", "start_url"}
+
+    def setting(self, run: Playing) -> Setting[Any]:
+        """Makes a browser, and a window for each worker. Raises UsageError."""
+        from prill.emulators.browser.chromium import Chromium
+
+        tasks = self.read_tasks("web")
+        for task in tasks.values():
+            if not task.start_url:
+                raise UsageError(f"task {task.id}: it has no start_url; add one, or one for all", parameters=("start_url",))
+        browser, options = Chromium(), self.page_options(run, PageSpec)
+        environments = [make_environment("web", images=run.images, browser=browser, **options) for _ in range(run.copies)]
+        leftovers = "the sites keep what an earlier attempt changed there"
+        told = {**self.shown(), **self.more()}
+        return task_setting(environments, tasks, task_contents(tasks), told, close=browser.close, leftovers=leftovers)

@@ -1,0 +1,56 @@
+"""iOS simulators as a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from prill.emulators.ios.environment import IosSpec
+from prill.emulators.phones import device_words, one_a_worker
+from prill.emulators.registry import make_environment
+from prill.emulators.settings import Playing, Setting, task_setting
+from prill.emulators.task_source import GoalsConfig, task_contents
+from prill.registry import options_of
+from prill.types import Platform
+
+
+@dataclass(frozen=True, kw_only=True)
+class IosConfig(GoalsConfig, IosSpec):
+    """iOS simulators: `IosConfig(simulator="iPhone 14", tasks="ios_eval")`."""
+
+    name: ClassVar[str] = "ios"
+    platform: ClassVar[Platform] = "ios"
+    usual_steps: ClassVar[int] = 10  # the limit of the paper's code
+    _told: ClassVar[frozenset[str]] = frozenset(
+        {"tasks", "goal", "start_url", "simulator", "companion", "simctl", "restore", "swipe_up"}
+    )
+
+    start_url: Annotated[
+        str | None, Meta(description="where tasks begin that do not say so: app:com.apple.Preferences, or an address")
+    ] = None
+    simulator: Annotated[
+        str | Sequence[str] | None, Meta(description="name or UDID, one a worker (default: the only one there is)")
+    ] = None  # type: ignore[assignment]
+
+    def check(self) -> None:
+        """Names become one text."""
+        object.__setattr__(self, "simulator", device_words(self.simulator))
+
+    def setting(self, run: Playing) -> Setting[Any]:
+        """Makes a phone for each worker. Raises UsageError."""
+        named = device_words(self.simulator)
+        if self.restore == "clone" and "," not in (named or ""):
+            simulators = [named] * run.copies  # every worker has copies of its own of the one simulator
+        else:
+            simulators = one_a_worker(run.workers, named, "simulator")
+        options = {name: getattr(self, name) for name in options_of(IosSpec) if name != "simulator"}
+        environments = [make_environment("ios", images=run.images, simulator=simulator, **options) for simulator in simulators]
+        # A clone is of what somebody prepared; erased, one simulator is as good as another.
+        clone = named if self.restore == "clone" else None
+        told = {"simulator": clone, "restore": self.restore, "swipe_up": self.swipe_up, **self.more()}
+        leftovers = "the simulator keeps what an earlier attempt changed" if self.restore == "none" else None
+        tasks = self.read_tasks("ios")
+        return task_setting(environments, tasks, task_contents(tasks), told, patience=3, leftovers=leftovers)

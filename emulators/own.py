@@ -1,0 +1,83 @@
+"""Environments of one's own (`module:Object`, `file.py:Object`) and of other packages, as configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, get_args
+
+from msgspec import Meta
+
+from prill.config.values import config_options, plain
+from prill.emulators.registry import ENVIRONMENTS, make_environment
+from prill.emulators.settings import Playing, Setting, as_text, task_setting
+from prill.emulators.task_source import GoalsConfig, task_contents
+from prill.errors import UsageError
+from prill.registry import Option, options_of
+from prill.types import LabelRecord, Platform, Trajectory
+
+# What the run fills in by itself.
+_FILLED = ("images",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnEnvironmentConfig(GoalsConfig):
+    """An environment of one's own: `OwnEnvironmentConfig(name="mine.py:Desk", goal=["one", "two"], options={"size": 3})`.
+
+    In tables and on the command line its options stand beside `tasks` and `goal`.
+    """
+
+    name: Annotated[str, Meta(description="module:Object or file.py:Object")]  # type: ignore[misc]
+    options: Annotated[Mapping[str, Any], Meta(description="options of the environment itself")] = field(default_factory=dict)
+    platform: ClassVar[Platform] = "other"
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.tasks, self.goal, self.start_url))
+
+    @classmethod
+    def options_named(cls, name: str) -> Mapping[str, Option]:
+        """The options of the environment of that name, tasks included. Raises UsageError for an unknown one."""
+        common = {key: option for key, option in config_options(cls).items() if key not in ("name", "options")}
+        return {**{key: one for key, one in _options(name).items() if key not in common}, **common}
+
+    @classmethod
+    def _fields(cls, table: Mapping[str, Any]) -> dict[str, Any]:
+        fields = config_options(cls)
+        given = {str(key).replace("-", "_"): inner for key, inner in table.items()}
+        own = {key: inner for key, inner in given.items() if key not in fields}
+        known = {key: inner for key, inner in given.items() if key in fields}
+        return {**known, "options": {**given.get("options", {}), **own}}
+
+    def table(self) -> dict[str, Any]:
+        """The configuration as a table of TOML has it."""
+        table = super().table()
+        options = table.pop("options", {})
+        return {**table, **plain(options)}
+
+    def setting(self, run: Playing) -> Setting[Any]:
+        """Makes an environment for each worker. Raises UsageError."""
+        environments: list[Any] = [make_environment(self.name, images=run.images, **self.options) for _ in range(run.copies)]
+        if len({id(environment) for environment in environments}) < len(environments):
+            raise UsageError(f"{self.name} is one environment, and every worker needs one of its own: name a class")
+        platform: Platform = getattr(environments[0], "platform", "other")
+        if platform not in get_args(Platform):
+            raise UsageError(f"{self.name} has the platform {platform!r}; there are {', '.join(get_args(Platform))}")
+        tasks = self.read_tasks(platform)
+        return task_setting(
+            environments,
+            tasks,
+            task_contents(tasks),
+            {key: as_text(value) for key, value in self.options.items()},
+            oracle=_grade if hasattr(environments[0], "grade") else None,
+            patience=3,
+            leftovers=getattr(environments[0], "leftovers", None),
+        )
+
+
+def _options(name: str) -> Mapping[str, Option]:
+    return {key: option for key, option in options_of(ENVIRONMENTS.maker(name)).items() if key not in _FILLED}
+
+
+async def _grade(environment: Any, trajectory: Trajectory) -> LabelRecord:
+    label: LabelRecord = await environment.grade(trajectory)
+    return label

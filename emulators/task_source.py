@@ -1,0 +1,187 @@
+"""Which tasks are played: names, numbers and ranges, task files, the paper's lists, and goals."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from prill.emulators.settings import EnvironmentConfig
+from prill.emulators.task_lists import NAMES, task_list
+from prill.errors import UsageError
+from prill.models.replies import excerpt
+from prill.registry import OptionError, nearest
+from prill.store import read_lines
+from prill.types import Platform, Task
+
+# Episodes of one run, and seeds of one option: a range with a digit too many is refused before it fills the memory.
+MAX_EPISODES = 1_000_000
+_MAX_DIGITS = 18  # of a seed: it stays below 2**63, which generators of random numbers take
+
+Names = int | str | Sequence[int | str] | None
+
+
+def numbers(text: str, option: str) -> list[int]:
+    """The numbers of `0-4,7`. Raises UsageError that names the option."""
+    listed: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if match is None:
+            raise UsageError(f"{option} {text!r}: expected numbers and ranges such as 0-4,7", parameters=(option,))
+        if max(map(len, filter(None, match.groups()))) > _MAX_DIGITS:
+            raise UsageError(f"{option} {excerpt(text)!r}: a number has at most {_MAX_DIGITS} digits", parameters=(option,))
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise UsageError(f"{option} {text!r}: {part.strip()} counts down", parameters=(option,))
+        if len(listed) + last - first >= MAX_EPISODES:
+            raise UsageError(
+                f"{option} {text!r}: {part.strip()} has too many numbers; give at most {MAX_EPISODES:,}", parameters=(option,)
+            )
+        listed += range(first, last + 1)
+    return listed
+
+
+def fingerprint(settings: object) -> str:
+    """Eight characters that differ when the settings do."""
+    text = msgspec.json.encode(settings, order="deterministic").decode()
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def words_of(names: Names) -> str | None:
+    """Names or numbers as one text with commas, however they were given."""
+    return ",".join(map(str, names)) if isinstance(names, list | tuple) else None if names is None else str(names)
+
+
+def task_names(words: Names, names: Sequence[str], *, ranges: bool = False) -> list[str]:
+    """The tasks of `a,b` or `all`; with `ranges`, also `0-9`. Raises UsageError for one that is not known."""
+    text = words_of(words)
+    if not text:
+        raise UsageError("tasks is missing: give names, or all", parameters=("tasks",))
+    if text == "all":
+        return list(names)
+    wanted = [str(n) for n in numbers(text, "tasks")] if ranges else [word.strip() for word in text.split(",")]
+    if unknown := [name for name in wanted if name not in names]:
+        raise UsageError(
+            f"tasks: there is no task {', '.join(unknown)}; there are {len(names)}, such as {', '.join(names[:5])}",
+            parameters=("tasks",),
+        )
+    return wanted
+
+
+@dataclass(frozen=True)
+class TaskLine:
+    """A line of a task file: `{"id": "…", "goal": "…", "start_url": "…"}`; the goal is required, an id is made of the rest."""
+
+    goal: str
+    id: str = ""
+    site: str | None = None
+    start_url: str | None = None
+
+
+_KEYS = tuple(field.name for field in fields(TaskLine))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoalsConfig(EnvironmentConfig):
+    """An environment whose tasks are goals in words: a file, a list of the paper, or goals that are given."""
+
+    tasks: Annotated[
+        str | Path | Sequence[Task | TaskLine | Mapping[str, Any] | str] | None,
+        Meta(description=f"JSON Lines file ({{id, goal, start_url}}), or a list: {', '.join(NAMES)}"),
+    ] = None
+    goal: Annotated[str | Sequence[str] | None, Meta(description="a single task, or several, instead of tasks")] = None
+    start_url: Annotated[str | None, Meta(description="where tasks begin that do not say so")] = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tasks, list | tuple):
+            object.__setattr__(self, "tasks", tuple(_line(task) for task in self.tasks))
+        super().__post_init__()
+
+    def _lines(self) -> Sequence[TaskLine]:
+        return [line for line in self.tasks or () if isinstance(line, TaskLine)] if isinstance(self.tasks, tuple) else []
+
+    def table(self) -> dict[str, Any]:
+        """The configuration as a table of TOML has it."""
+        table = super().table()
+        if isinstance(self.tasks, tuple):
+            table["tasks"] = [
+                {key: value for key, value in asdict(line).items() if value not in ("", None)} for line in self._lines()
+            ]
+        return table
+
+    def read_tasks(self, platform: Platform) -> dict[str, Task]:
+        """The tasks by id, in order.
+
+        Args:
+            platform: Where they are played.
+
+        Raises:
+            UsageError: There are none, or two have the same id; the message names the place.
+        """
+        if bool(self.goal) == bool(self.tasks):
+            raise UsageError("give either tasks or goal", parameters=("tasks", "goal"))
+        if self.goal:
+            goals = [self.goal] if isinstance(self.goal, str) else self.goal
+            tasks = [Task(id=f"goal-{fingerprint(goal)}", goal=goal) for goal in goals]
+        elif isinstance(self.tasks, tuple):
+            tasks = [_task(line) for line in self._lines()]
+        elif self.tasks in NAMES:
+            tasks = list(task_list(str(self.tasks)))
+        else:
+            tasks = _task_file(str(self.tasks))
+        named = [
+            replace(
+                task,
+                id=task.id or f"task-{fingerprint([task.goal, task.site, task.start_url])}",
+                platform=platform,
+                start_url=task.start_url or self.start_url,
+            )
+            for task in tasks
+        ]
+        by_id = {task.id: task for task in named}
+        if len(by_id) < len(named):
+            place = self.tasks if isinstance(self.tasks, str) else "tasks"
+            raise UsageError(f"{place}: the same task id stands there twice")
+        return by_id
+
+
+def task_contents(tasks: Mapping[str, Task]) -> dict[str, object]:
+    """What tells each task from another that has the same id in another file, or had it before an edit."""
+    return {name: [task.goal, task.site, task.start_url] for name, task in tasks.items()}
+
+
+def _line(task: Any) -> TaskLine:
+    """A task as a line. Raises OptionError."""
+    if isinstance(task, TaskLine):
+        return task
+    if isinstance(task, Task):
+        return TaskLine(task.goal, task.id, task.site, task.start_url)
+    if isinstance(task, Mapping) and (odd := next((key for key in task if key not in _KEYS), None)):
+        raise OptionError(f"tasks: a task has no {odd!r}{nearest(str(odd), _KEYS)}; it has {', '.join(_KEYS)}", "tasks")
+    try:
+        return msgspec.convert({"goal": task} if isinstance(task, str) else task, TaskLine)
+    except msgspec.ValidationError as error:
+        raise OptionError(f"tasks: {error}, got {task!r}", "tasks") from None
+
+
+def _task(line: TaskLine) -> Task:
+    return Task(id=line.id, goal=line.goal, site=line.site, start_url=line.start_url)
+
+
+def _task_file(path: str) -> list[Task]:
+    if not Path(path).is_file():
+        raise UsageError(f"tasks {path!r}: no such file, and no list; the lists are {', '.join(NAMES)}", parameters=("tasks",))
+    tasks: list[Task] = []
+    for line in read_lines(path):
+        try:
+            row = msgspec.json.decode(line.data, type=TaskLine)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise UsageError(f"{path}:{line.number}: {error}") from None
+        tasks.append(_task(row))
+    return tasks

@@ -1,0 +1,377 @@
+"""WebArena as a configuration: its 812 tasks, a task file of your own, or the local shop's; each graded by an oracle."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta
+
+from prill.actions.webarena import site_of
+from prill.config.values import name_of
+from prill.emulators.browser.config import PagesConfig
+from prill.emulators.settings import Playing, Scripts, Setting
+from prill.emulators.task_source import Names, task_names, words_of
+from prill.emulators.webarena.environment import WebArenaSpec
+from prill.errors import EnvironmentFailure, UsageError
+from prill.models.registry import ModelLike
+from prill.protocols import Policy
+from prill.registry import read_options
+from prill.types import Action, LabelRecord, Step, Task, Trajectory
+
+if TYPE_CHECKING:
+    from prill.emulators.browser.chromium import Chromium
+    from prill.emulators.webarena.environment import WebArena
+    from prill.emulators.webarena.tasks import Mode, TaskConfig
+    from prill.emulators.webarena.verified import WebArenaVerifiedOracle
+    from prill.protocols import LanguageModel
+
+Grade = Callable[[Trajectory], Awaitable[LabelRecord]]
+_SHOP_ALONE = "shop has its own tasks and resets itself, which ends every login: leave out configs, reset and cookies"
+_NOT_VERIFIED = "webarena-verified knows the benchmark's own tasks only: leave out shop, or choose another oracle"
+_LEFTOVERS = "the sites keep what an earlier attempt changed there, since no way to reset them was given"
+_ONE_WORKER = (
+    "reset with an address brings back every site, also those that other workers play on: give a command, which is told the "
+    "sites (PRILL_SITES), or leave out workers"
+)
+_OF_SHOP = "the scripted policy knows the tasks of the local shop only: set shop, or choose another policy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebArenaConfig(PagesConfig, WebArenaSpec):
+    """WebArena's tasks on its sites, whose addresses are read from SHOPPING, SHOPPING_ADMIN, REDDIT, GITLAB, MAP, WIKIPEDIA
+    and HOMEPAGE: `WebArenaConfig(tasks="0-9", reset="./reset.sh")`; on a small shop: `WebArenaConfig(tasks="all", shop=True)`.
+    """
+
+    name: ClassVar[str] = "webarena"
+    # How the sites are reached, brought back and signed in to makes no other episode.
+    _told: ClassVar[frozenset[str]] = PagesConfig._told | {
+        "configs", "shop", "oracle", "oracle_model", "reset", "reset_when", "cookies"
+    }  # fmt: skip
+
+    tasks: Annotated[Names, Meta(description="task numbers (0-9,44), or all")] = None
+    configs: Annotated[
+        str | Path | None, Meta(description="a task file in WebArena's format (default: that of libwebarena)")
+    ] = None
+    shop: Annotated[bool, Meta(description="a small shop in this process and its own tasks, to try things on")] = False
+    oracle: Annotated[
+        Literal["paper", "fixed", "verified", "none"],
+        Meta(description="who grades: the benchmark's rules, those without its known bugs, or webarena-verified"),
+    ] = "paper"
+    oracle_model: Annotated[
+        ModelLike | None, Meta(description="model that decides fuzzy matches (default: they stay undecided)")
+    ] = None
+    reset_when: Annotated[
+        Literal["changes", "always"] | None,
+        Meta(
+            description="changes: before a site's first episode and after a task that changes it; always: before each episode "
+            "(default: changes; with shop always)"
+        ),
+    ] = None  # type: ignore[assignment]
+
+    def check(self) -> None:
+        """Raises UsageError for options that do not go together."""
+        super().check()
+        object.__setattr__(self, "tasks", words_of(self.tasks))
+        if self.shop and (self.configs or self.reset or self.cookies):
+            raise UsageError(_SHOP_ALONE, parameters=("shop",))
+        if self.shop and self.oracle == "verified":
+            raise UsageError(_NOT_VERIFIED, parameters=("shop", "oracle"))
+
+    def setting(self, run: Playing) -> Setting[Any]:
+        """Makes a browser, and sites with their oracle for each worker. Raises UsageError."""
+        from prill.emulators.browser.chromium import Chromium
+        from prill.emulators.webarena.environment import all_sites
+        from prill.emulators.webarena.tasks import task_of
+
+        if str(self.reset or "").startswith(("http://", "https://")) and run.copies > 1:
+            raise UsageError(_ONE_WORKER, parameters=("reset", "workers"))
+        browser = Chromium()
+        changed = all_sites() if self.reset and not self.shop else None  # the workers are on the same sites
+        with ExitStack() as stack:
+            model = None if self.oracle_model is None else run.model(self.oracle_model)
+            environs = [_environ(self, stack) for _ in range(run.copies)]
+            workers = [_worker_sites(self, run, browser, environ, model, changed) for environ in environs]
+            names = task_names(self.tasks, list(workers[0].configs), ranges=True)
+            workers[0].check(names)
+            shops = stack.pop_all()  # they stay open until the setting is closed
+        sites = {id(worker.environment): worker for worker in workers}
+
+        async def task(environment: WebArena, name: str, seed: int) -> Task:
+            return sites[id(environment)].task(name)
+
+        async def grade(environment: WebArena, trajectory: Trajectory) -> LabelRecord:
+            return await sites[id(environment)].grade(trajectory)
+
+        async def close() -> None:
+            await browser.close()
+            shops.close()
+
+        oracle = None if self.oracle == "none" else grade
+        alone = names if changed is not None and len(workers) > 1 else ()
+        return Setting(
+            [worker.environment for worker in workers],
+            names,
+            task,
+            oracle,
+            # An episode can only be graded as it ends, so another oracle means other episodes.
+            {
+                **self.shown(),
+                **{name: getattr(self, name) for name in ("configs", "shop", "oracle")},
+                "oracle_model": _name(self.oracle_model),
+                **self.more(),
+            },
+            close,
+            {name: config.intent for name, config in workers[0].configs.items()},
+            leftovers=None if self.shop or self.reset else _LEFTOVERS,
+            templates={name: config.intent_template_id for name, config in workers[0].configs.items()},
+            sites={name: site_of(config.sites) or "none" for name, config in workers[0].configs.items()},
+            needs={name: workers[0].environment.needs(task_of(workers[0].configs[name]).id) for name in alone},
+        )
+
+    def scripts(self) -> Scripts:
+        """Solutions of the local shop's tasks. Raises UsageError without it."""
+        from prill.emulators.shop import Play, shop_solutions
+
+        if not self.shop:
+            raise UsageError(_OF_SHOP, parameters=("shop", "policy"))
+        solutions = {str(number): solution for number, solution in shop_solutions().items()}
+
+        def play(task: str, seed: int, behaviour: str) -> Policy:
+            solution = solutions[task]
+            return Play(solution.right if behaviour == "solve" else solution.wrong)
+
+        return Scripts(play, ("solve", "wrong-target"), frozenset(solutions), "on the shop")
+
+    def known_sites(self) -> str:
+        """WebArena's sites by the names that agents know them by; its home page lists them, and the passwords."""
+        if self.shop:
+            return ""
+        from prill.emulators.webarena.sites import PUBLIC, Sites
+
+        addresses = Sites.from_environment().addresses
+        names = {"HOMEPAGE": "a list of all sites, with passwords at http://homepage.com/password.html"}
+        return ", ".join(
+            f"http://{host} ({names.get(name, name.lower())})" for name, host in PUBLIC.items() if name in addresses
+        )
+
+
+def _name(model: ModelLike | None) -> str | None:
+    name = name_of(model)
+    return name if isinstance(name, str) else None
+
+
+@dataclass(frozen=True)
+class WorkerSites:
+    """The sites of one worker, the tasks with their checks as they read on them, and who grades there.
+
+    `goal` has the text of a task by its number where the oracle's differs from the configuration's.
+    """
+
+    environment: WebArena
+    configs: Mapping[str, TaskConfig]
+    grade: Grade
+    goal: Callable[[int], str] | None = None
+
+    def task(self, name: str) -> Task:
+        """The task as agents know it: with public host names in place of the local addresses."""
+        from prill.emulators.browser.environment import START_SEPARATOR
+        from prill.emulators.webarena.tasks import task_of
+
+        config = self.configs[name]
+        task = task_of(config)
+        addresses = map(self.environment.sites.public, config.start_url.split(START_SEPARATOR))
+        goal = task.goal if self.goal is None else self.goal(config.task_id)
+        return replace(task, start_url=START_SEPARATOR.join(addresses), goal=goal)
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raises UsageError with everything that has to be set before these tasks can begin."""
+        from prill.emulators.webarena.tasks import task_of
+
+        problems: dict[str, None] = {}
+        for name in names:
+            try:
+                self.environment.check(task_of(self.configs[name]).id)
+            except UsageError as error:
+                problems[str(error)] = None
+        if problems:
+            raise UsageError("; ".join(problems))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that real sites need, and what is wrong with it; None: nothing."""
+
+    what: str
+    problem: str | None = None
+
+
+async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[Finding]:
+    """Tries what a run needs, one thing after the other: each address, each login, a reset, a task and its oracle.
+
+    `run` has the folder for screenshots, beside which cookies are kept.
+    """
+    from prill.emulators.browser.chromium import Chromium
+    from prill.emulators.webarena.login import Logins
+    from prill.emulators.webarena.sites import PUBLIC, Sites, reset_sites
+
+    with ExitStack() as shops:
+        environ = _environ(config, shops)
+        sites, browser = Sites.from_environment(environ), Chromium()
+        logins = Logins(sites, browser, run.images.parent, reuse=False)
+        ready: set[str] = set()
+        try:
+            for name in PUBLIC:
+                if name not in sites.addresses:
+                    yield Finding(f"address of {name.lower()}", f"is not set: export {name}=http://…")
+                elif name in sites.accounts:
+                    problem = await _problem_of(logins.cookies((name,)))
+                    yield Finding(f"login at {name.lower()}", problem)
+                    ready |= set() if problem else {name}
+                else:
+                    ready.add(name)
+        finally:
+            await browser.close()
+        command = environ["PRILL_SHOP_RESET"] if config.shop else config.reset
+        if command:
+            passwords = tuple(account.password for account in sites.accounts.values())
+            yield Finding("reset", await _problem_of(reset_sites(command, 600.0, passwords)))
+        else:
+            yield Finding("reset", f"{_LEFTOVERS}: give one with reset")
+        names = _decidable(config, _configs(config, environ), ready)
+    if not names:
+        yield Finding("oracle", "no task is on sites that are ready")
+        return
+    yield Finding(f"oracle of task {names[0]}", await _problem_of(_try_oracle(config, names[0], run)))
+
+
+def _decidable(config: WebArenaConfig, configs: Sequence[TaskConfig], ready: set[str]) -> list[str]:
+    """The tasks on these sites; first those whose oracle looks at a page and asks no model."""
+    from prill.emulators.webarena.environment import setups_of
+    from prill.emulators.webarena.tasks import task_of
+
+    numbers = {str(one.task_id): one for one in configs}
+    wanted = task_names(config.tasks or "all", list(numbers), ranges=True)
+    setups = setups_of(configs)
+
+    def needs(name: str) -> set[str]:
+        setup = setups[task_of(numbers[name]).id]
+        return {site.upper() for site in setup.sites} | set(setup.logins)
+
+    able = [name for name in wanted if needs(name) <= ready]
+    return sorted(able, key=lambda name: "string_match" in numbers[name].eval.eval_types)
+
+
+async def _try_oracle(config: WebArenaConfig, name: str, run: Playing) -> str | None:
+    """Begins a task, stops at once, and has that graded; what the oracle said when it did not decide."""
+    setting = config.but(tasks=name, traces=False).setting(replace(run, workers=1))
+    environment = setting.environments[0]
+    try:
+        task = await setting.task(environment, name, 0)
+        state = await environment.reset(task)
+        step = Step(state, Action("stop", "stop []", value=""))
+        stopped = Trajectory(id="check", task=task, steps=(step,), final=state, answer="")
+        if setting.oracle is None:
+            return "nobody grades: choose another oracle"
+        label = await setting.oracle(environment, stopped)
+        return None if label.success is not None else f"did not decide: {label.note}"
+    finally:
+        await environment.close()
+        await setting.close()
+
+
+async def _problem_of(work: Awaitable[object]) -> str | None:
+    """What it said when it failed, or gave as a text."""
+    try:
+        given = await work
+    except (EnvironmentFailure, UsageError) as failure:
+        return str(failure)
+    return given if isinstance(given, str) else None
+
+
+def _environ(config: WebArenaConfig, shops: ExitStack) -> dict[str, str]:
+    """The variables for one worker; addresses stand under WebArena's own names, by whichever names they were given."""
+    if not config.shop:
+        from prill.emulators.webarena.sites import Sites
+
+        return {**os.environ, **Sites.from_environment().addresses}
+    from prill.emulators.shop import Shop
+
+    shop = shops.enter_context(Shop())
+    return {**os.environ, **shop.environ, "PRILL_SHOP_RESET": shop.reset_url}
+
+
+def _worker_sites(
+    config: WebArenaConfig,
+    run: Playing,
+    browser: Chromium,
+    environ: dict[str, str],
+    model: LanguageModel | None,
+    changed: set[str] | None,
+) -> WorkerSites:
+    from prill.emulators.webarena.environment import WebArena, setups_of
+    from prill.emulators.webarena.sites import Sites
+
+    configs = _configs(config, environ)
+    options = {
+        **config.page_options(run, WebArenaSpec),
+        "reset": environ["PRILL_SHOP_RESET"] if config.shop else config.reset,
+        "reset_when": config.reset_when or ("always" if config.shop else "changes"),
+        "hars": run.images.parent / "hars" if config.oracle == "verified" else config.hars,
+    }
+    spec = WebArenaSpec(**read_options(WebArenaSpec, options, "environment 'webarena'"))
+    sites = Sites.from_environment(environ)
+    environment = WebArena(run.images, setups_of(configs), spec, sites=sites, browser=browser, changed=changed)
+    by_number = {str(one.task_id): one for one in configs}
+    if config.oracle == "verified":
+        from prill.emulators.webarena.verified import WebArenaVerifiedOracle
+
+        verified = WebArenaVerifiedOracle(environ)
+        return WorkerSites(environment, by_number, _by_traffic(verified, environment), verified.goal)
+    return WorkerSites(environment, by_number, _by_pages(config, configs, environ, model, environment))
+
+
+def _configs(config: WebArenaConfig, environ: dict[str, str]) -> tuple[TaskConfig, ...]:
+    from prill.emulators.webarena.tasks import load_configs, read_configs
+
+    if not config.shop:
+        return load_configs(environ, Path(config.configs) if config.configs else None)
+    from prill.emulators.shop import shop_configs
+
+    return read_configs(shop_configs(), environ)
+
+
+def _by_pages(
+    config: WebArenaConfig,
+    configs: Sequence[TaskConfig],
+    environ: dict[str, str],
+    model: LanguageModel | None,
+    environment: WebArena,
+) -> Grade:
+    """The benchmark's oracle, which looks at the page that the agent left."""
+    from prill.emulators.webarena.oracle import WebArenaOracle
+    from prill.emulators.webarena.oracle_pages import shop_access
+
+    mode: Mode = "fixed" if config.oracle == "fixed" else "paper"
+    oracle = WebArenaOracle(configs, mode=mode, model=model, shop=shop_access(environ))
+
+    async def grade(trajectory: Trajectory) -> LabelRecord:
+        return await oracle.grade(trajectory, None if trajectory.error else environment.page)
+
+    return grade
+
+
+def _by_traffic(oracle: WebArenaVerifiedOracle, environment: WebArena) -> Grade:
+    """The second oracle, which looks at the network record of the episode."""
+
+    async def grade(trajectory: Trajectory) -> LabelRecord:
+        await environment.finish()
+        if environment.har is None:
+            return LabelRecord(id=trajectory.id, success=None, source="webarena-verified", note="no traffic was recorded")
+        return await oracle.grade(trajectory, environment.har)
+
+    return grade

@@ -1,0 +1,56 @@
+"""What the commands that play in environments show."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+
+from prill.cli.derive import Switches
+from prill.cli.showing import progress_bar, show_plan
+from prill.record import Recorded
+from prill.runs.devices import DevicesConfig
+from prill.runs.devices import devices as look
+from prill.runs.rollout import RolloutConfig, RolloutResult, plan_rollout, rollout_async
+
+EXIT_ALL, EXIT_SOME, EXIT_INTERRUPTED = 0, 3, 130
+
+
+def rollout(config: RolloutConfig, switches: Switches) -> int:
+    """`prill rollout`; 0 when every episode ended as it should, 3 when some did not or have no label, 130 on Ctrl-C."""
+    if switches.dry_run:
+        return show_plan("rollout", plan_rollout(config), as_json=switches.json)
+    try:
+        result = asyncio.run(_rollout(config))
+    except KeyboardInterrupt:
+        print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    if switches.json:
+        print(json.dumps(result.table()))
+    print(result, file=sys.stderr)
+    if result.counts.last_problem is not None:
+        print(f"the last that broke off or could not begin: {result.counts.last_problem}", file=sys.stderr)
+    if result.interrupted is not None:
+        print(f"attempts that were interrupted are in {result.interrupted}", file=sys.stderr)
+    return EXIT_ALL if result.complete else EXIT_SOME
+
+
+async def _rollout(config: RolloutConfig) -> RolloutResult:
+    with progress_bar(unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
+
+        def show(total: int, recorded: Recorded) -> None:
+            bar.total, bar.initial, bar.n = total, recorded.skipped, recorded.total
+            bar.update(0)
+
+        return await rollout_async(config, progress=show)
+
+
+def devices(config: DevicesConfig, switches: Switches) -> int:
+    """`prill devices`; 0 also when something is missing."""
+    result = look(config)
+    if switches.json:
+        print(json.dumps({platform: [asdict(tool) for tool in tools] for platform, tools in result.tools.items()}))
+    else:
+        print(result)
+    return 0

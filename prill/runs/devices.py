@@ -1,0 +1,78 @@
+"""Which environments can be used on this machine, and how to get what is missing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from prill.config.values import Config
+from prill.emulators.android.requirements import android_tools
+from prill.emulators.browser.requirements import web_tools
+from prill.emulators.ios.simulators import ios_tools
+from prill.emulators.requirements import Tool
+from prill.errors import UsageError
+from prill.runs.base import wait_for
+
+PLATFORMS = ("web", "android", "ios")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevicesConfig(Config):
+    """What `prill devices` does: look for browsers, phones and simulators."""
+
+    platforms: Annotated[Sequence[str], Meta(description=f"{', '.join(PLATFORMS)} (default: all of them)")] = ()
+    appium_url: Annotated[str, Meta(description="where an Appium server may be")] = "http://127.0.0.1:4723"
+
+    def check(self) -> None:
+        """Raises UsageError for an unknown platform."""
+        if unknown := [name for name in self.platforms if name not in PLATFORMS]:
+            raise UsageError(f"no platform {', '.join(unknown)}; there are {', '.join(PLATFORMS)}")
+
+
+@dataclass(frozen=True)
+class DevicesResult:
+    """What is there, and how to get what is not.
+
+    Attributes:
+        tools: The tools of each platform.
+    """
+
+    tools: Mapping[str, tuple[Tool, ...]]
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        for platform, tools in self.tools.items():
+            lines.append(platform)
+            for tool in tools:
+                lines.append(f"  {'yes' if tool.found else 'no ':3} {tool.name}: {tool.found or f'{tool.lacking}; {tool.get}'}")
+        return "\n".join(lines)
+
+
+async def devices_async(config: DevicesConfig) -> DevicesResult:
+    """Looks for what environments need on this machine.
+
+    Args:
+        config: The platforms, and where servers may be.
+
+    Returns:
+        The tools of each platform, found or not.
+    """
+    asked = {"web": web_tools, "android": lambda: android_tools(config.appium_url), "ios": ios_tools}
+    names = list(config.platforms or PLATFORMS)
+    return DevicesResult(dict(zip(names, await asyncio.gather(*(asked[name]() for name in names)), strict=True)))
+
+
+def devices(config: DevicesConfig) -> DevicesResult:
+    """Looks for what environments need on this machine; `devices_async` for scripts and notebooks.
+
+    Args:
+        config: The platforms, and where servers may be.
+
+    Returns:
+        The tools of each platform, found or not.
+    """
+    return wait_for(lambda: devices_async(config))

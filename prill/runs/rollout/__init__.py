@@ -1,0 +1,29 @@
+"""Record what a policy does in an environment, with labels from the environment beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prill.lazy import lazily
+
+if TYPE_CHECKING:
+    from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, Session, record_session, session
+    from prill.runs.rollout.run import RolloutConfig, RolloutResult, plan_rollout, rollout, rollout_async
+
+__all__ = [
+    "EpisodePlan",
+    "EpisodesConfig",
+    "RolloutConfig",
+    "RolloutResult",
+    "Session",
+    "plan_rollout",
+    "record_session",
+    "rollout",
+    "rollout_async",
+    "session",
+]
+_HOMES = {
+    **dict.fromkeys(("RolloutConfig", "RolloutResult", "plan_rollout", "rollout", "rollout_async"), "run"),
+    **dict.fromkeys(("EpisodePlan", "EpisodesConfig", "Session", "record_session", "session"), "episodes"),
+}
+__getattr__, __dir__ = lazily(__name__, _HOMES)

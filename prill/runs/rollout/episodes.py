@@ -1,0 +1,347 @@
+"""What a run plays, made ready: environments, policy and episodes. Everything that records episodes begins with a session."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import msgspec
+from msgspec import Meta
+
+from prill.actions.early_stop import EarlyStop
+from prill.config.values import Config
+from prill.emulators.pool import Pool
+from prill.emulators.settings import EnvironmentConfig, EnvironmentLike, Playing, Setting
+from prill.emulators.task_source import fingerprint, numbers, words_of
+from prill.errors import UsageError
+from prill.evaluators.labels import TEMPLATE
+from prill.models.devices import at_the_same_time
+from prill.models.guard import PATIENCE
+from prill.models.registry import ModelLike
+from prill.policies.registry import POLICIES, PolicyLike
+from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
+from prill.record import Episode, Recorded, record
+from prill.runs.base import run_budget
+from prill.runs.plan import Recorded as Recordings
+from prill.runs.plan import RunPlan, recorded_in, times
+from prill.runs.rollout.cases import Case, cases, read_plan
+from prill.runs.rollout.policies import PolicyPlan, plan_policy, shared_model
+from prill.types import Usage
+
+_MAX_WORKERS = 1000  # environments in one process: beyond it memory ends, or open files
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodesConfig(Config):
+    """Which episodes are played, and by whom."""
+
+    environment: Annotated[
+        EnvironmentLike, Meta(description="where: a name, module:Object or file.py:Object, with its tasks and options")
+    ]
+    policy: Annotated[
+        PolicyLike | None, Meta(description="who plays: a name, module:Object or file.py:Object (default miniwob: scripted)")
+    ] = None
+    model: Annotated[ModelLike | None, Meta(description="model that the policy asks, unless it names another")] = None
+    seeds: Annotated[int | str | Sequence[int], Meta(description="seeds of each task, where it has any, such as 0-4,7")] = "0"
+    limit: Annotated[int | None, Meta(ge=1, description="the first N episodes only")] = None
+    workers: Annotated[int | None, Meta(ge=1, description="episodes at a time (default: 1, or one a device)")] = None
+    max_steps: Annotated[int | None, Meta(ge=1, description="actions of an episode (default: the paper's for it)")] = None
+    episode_timeout: Annotated[float, Meta(gt=0, description="seconds of an episode")] = 600.0
+    early_stop: Annotated[bool, Meta(description="stop an agent that repeats itself")] = True
+    compare_text: Annotated[bool, Meta(description="other words in the same field are no repetition")] = False
+    temperature: Annotated[
+        float | None, Meta(ge=0, le=5, description="draws differ by seed and attempt (default: 0; step 0.3)")
+    ] = None
+    retry_broken: Annotated[bool, Meta(description="play episodes again that ended with an error")] = False
+    budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
+
+    def check(self) -> None:
+        """Seeds become one text."""
+        object.__setattr__(self, "seeds", words_of(self.seeds))
+        numbers(str(self.seeds), "seeds")
+
+    @property
+    def place(self) -> EnvironmentConfig:
+        """The environment's configuration."""
+        return cast(EnvironmentConfig, self.environment)
+
+    @property
+    def patience(self) -> float:
+        """Seconds in which nothing begins that end a run: for environments the same as for endpoints."""
+        options = getattr(self.model, "options", {})
+        return float(options.get("patience", PATIENCE)) if options else PATIENCE
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a configuration asks to be played: where, by whom, and which episodes.
+
+    `run` is what tells this run from others in the same folder: its episodes have ids of their own.
+    """
+
+    config: EpisodesConfig
+    output: Path
+    environment: str
+    setting: Setting[Any]
+    pool: Pool[Any]
+    plan: PolicyPlan
+    rows: Sequence[Case]
+    early_stop: EarlyStop | None
+    max_steps: int
+    run: Sequence[object] = field(default=())
+
+    def id(self, row: Case) -> str:
+        """Names the episode."""
+        return row.id(self.environment, fingerprint([*self.run, self.setting.contents.get(row.task)]))
+
+    def model(self, other: ModelLike | None = None) -> Any:
+        """Another model at the place of the run's, or the run's. Raises UsageError."""
+        return shared_model(self.config.model, other, _calls(self.config))
+
+
+@asynccontextmanager
+async def session(
+    config: EpisodesConfig,
+    output: str | Path,
+    *,
+    attempts: int = 1,
+    first_play: int = 0,
+    plan: str | Path | None = None,
+    behaviour: str | None = None,
+    planned: bool = False,
+) -> AsyncIterator[Session]:
+    """Makes everything that a configuration asks for, and closes it in the end; all models have one budget.
+
+    Args:
+        config: Which episodes are played, and by whom.
+        output: The folder of the run, for screenshots and for what was spent.
+        attempts: Times that each task and seed is played.
+        first_play: The number of the first of them.
+        plan: A file that lists the episodes of the scripted policy, instead of tasks and seeds.
+        behaviour: How the scripted policy plays: names with commas between.
+        planned: Nothing is played, and no file is written.
+
+    Raises:
+        UsageError: The configuration cannot be carried out.
+    """
+    with run_budget(config.budget_usd, folder=output, planned=planned):
+        environment, workers = config.place, config.workers or 1
+        policy = config.policy if config.policy is not None else environment.usual_policy
+        max_steps = config.max_steps or environment.usual_steps
+        if workers > _MAX_WORKERS:
+            raise UsageError(
+                f"workers {workers}: each has an environment of its own; give at most {_MAX_WORKERS}", parameters=("workers",)
+            )
+        if policy is None:
+            names = ", ".join(POLICIES.names())
+            raise UsageError(f"policy is missing: choose from {names}, or name one of your own", parameters=("policy",))
+        behaviours = tuple(part.strip() for part in (behaviour or "").split(",") if part.strip())
+        with at_the_same_time():  # an oracle may ask a model while other episodes are played
+            who = plan_policy(
+                policy,
+                environment,
+                model=config.model,
+                temperature=config.temperature,
+                workers=workers,
+                concurrency=_calls(config),
+                behaviours=behaviours,
+            )
+            listed = _listed_cases(plan, who)
+            setting = environment.setting(
+                Playing(
+                    images=Path(output) / "images",
+                    workers=config.workers,
+                    seeds=numbers(str(config.seeds), "seeds"),
+                    attempts=attempts,
+                    scripted=who.name == "scripted",
+                    listed=listed is not None,
+                    page_text=who.page_text,
+                    marking=who.marking,
+                    model=lambda other: shared_model(config.model, other, _calls(config)),
+                )
+            )
+        pool = Pool(setting.environments, patience=setting.patience)
+        stops = environment.stops_early and config.early_stop and who.name not in ("scripted", "replay")
+        early_stop = EarlyStop(compare_text=config.compare_text) if stops else None
+        try:
+            plays = range(first_play, first_play + attempts)
+            rows = listed if listed is not None else _cases(config, who, setting.tasks, plays, behaviours)
+            run = [environment.name, setting.fingerprint, who.name, who.agent, who.fingerprint, max_steps, early_stop]
+            yield Session(
+                config,
+                Path(output),
+                environment.name,
+                setting,
+                pool,
+                who,
+                rows[: config.limit],
+                early_stop,
+                max_steps,
+                run,
+            )
+        finally:
+            try:
+                await pool.close()
+            finally:
+                await setting.close()
+
+
+def _calls(config: EpisodesConfig) -> int:
+    return max(config.workers or 1, 16)  # an episode asks for one action at a time, so this never bounds devices
+
+
+def _listed_cases(plan: str | Path | None, who: PolicyPlan) -> tuple[Case, ...] | None:
+    """The episodes of a plan file; None without one."""
+    if plan is None:
+        return None
+    if who.name != "scripted":
+        raise UsageError("plan: it lists episodes of the scripted policy, so that has to play", parameters=("plan", "policy"))
+    return read_plan(plan)
+
+
+def _cases(
+    config: EpisodesConfig, who: PolicyPlan, tasks: Sequence[str], plays: Sequence[int], said: tuple[str, ...]
+) -> tuple[Case, ...]:
+    behaviours: Sequence[Behaviour | None] = (None,)
+    if who.name == "scripted":
+        try:
+            behaviours = msgspec.convert(said or ("solve",), list[Behaviour])
+        except msgspec.ValidationError:
+            raise UsageError(
+                f"behaviour {','.join(said)!r}: choose from {', '.join(BEHAVIOURS)}", parameters=("behaviour",)
+            ) from None
+    elif said:
+        raise UsageError("behaviour: it is for the scripted policy", parameters=("behaviour", "policy"))
+    able = [task for task in tasks if who.plays is None or task in who.plays]
+    if len(able) < len(tasks) and getattr(config.place, "tasks", None) != "all":
+        missing = ", ".join(task for task in tasks if task not in able)
+        raise UsageError(f"the {who.name} policy cannot play {missing}; it plays {', '.join(sorted(who.plays or ()))}")
+    return cases(able, numbers(str(config.seeds), "seeds"), plays, behaviours)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodePlan:
+    """The episodes of a session, as far as they are known before they are played.
+
+    `attempts` is how often each may be played. `usage` is what an episode asks of models: None where nothing is known of it.
+    """
+
+    episodes: int
+    tasks: int
+    done: int
+    attempts: int
+    agent: str
+    environment: str
+    max_steps: int
+    timeout: float
+    workers: int
+    usage: Usage | None
+    recorded: Recordings
+    graded: bool
+
+    @classmethod
+    def of(cls, made: Session, attempts: int = 1) -> EpisodePlan:
+        """The plan of a session that was made, each episode up to so many times."""
+        recorded = recorded_in(made.output)
+        there = recorded.ids - (recorded.broken if made.config.retry_broken else frozenset())
+        return cls(
+            episodes=len(made.rows),
+            tasks=len({row.task for row in made.rows}),
+            done=sum(made.id(row) in there for row in made.rows),
+            attempts=attempts,
+            agent=made.plan.agent,
+            environment=made.environment,
+            max_steps=made.max_steps,
+            timeout=made.config.episode_timeout,
+            workers=made.pool.size,
+            usage=recorded.usage if made.plan.asks_model else Usage(),
+            recorded=recorded,
+            graded=made.setting.oracle is not None,
+        )
+
+    @property
+    def todo(self) -> int:
+        """Episodes that are played, at most."""
+        return self.episodes * self.attempts - self.done
+
+    @property
+    def all_usage(self) -> Usage | None:
+        """What all of them ask of models."""
+        return times(self.usage, self.todo)
+
+    @property
+    def most_seconds(self) -> float:
+        """No run takes longer, by the limit of an episode."""
+        return math.ceil(self.todo / self.workers) * self.timeout
+
+    def line(self) -> str:
+        """The plan in a line."""
+        often = f", up to {self.attempts} times each" if self.attempts > 1 else ""
+        done = f", {self.done} done" if self.done else ""
+        what = f"{self.episodes} episodes of {self.tasks} tasks{often}{done}"
+        return f"play {what}, in {self.environment} by {self.agent}; at most {self.max_steps} actions each"
+
+    def run_plan(self) -> RunPlan:
+        """The plan of a run that does nothing else."""
+        counts = {"episodes": self.episodes, "tasks": self.tasks, "done": self.done, "max_steps": self.max_steps}
+        return RunPlan(
+            work=(self.line(),),
+            counts=counts,
+            usage=self.all_usage,
+            most_seconds=self.most_seconds,
+        )
+
+
+async def record_session(
+    made: Session,
+    *,
+    progress: Callable[[Recorded], None] = lambda recorded: None,
+) -> Recorded:
+    """Records what a session plays.
+
+    Args:
+        made: The session, which stays open.
+        progress: Called after every episode.
+
+    Returns:
+        The counts.
+    """
+    return await record(
+        made.pool,
+        _episodes(made),
+        made.output,
+        oracle=made.setting.oracle,
+        max_steps=made.max_steps,
+        timeout=made.config.episode_timeout,
+        early_stop=made.early_stop,
+        retry_broken=made.config.retry_broken,
+        patience=made.config.patience,
+        progress=progress,
+    )
+
+
+def _episodes(made: Session) -> list[Episode[Any]]:
+    return [
+        Episode(
+            id=made.id(row),
+            task=partial(made.setting.task, name=row.task, seed=row.seed),
+            policy=partial(made.plan.make, row),
+            agent=made.plan.agent,
+            # How the script was told to behave is noted with the label only.
+            note=row.behaviour,
+            metadata={} if row.behaviour else {"seed": row.seed, "attempt": row.attempt, **template_of_case(made, row)},
+            needs=made.setting.needs.get(row.task, frozenset()),
+        )
+        for row in made.rows
+    ]
+
+
+def template_of_case(made: Session, row: Case) -> dict[str, int]:
+    """What the task has in common with others, where the benchmark has told (WebArena)."""
+    number = made.setting.templates.get(row.task)
+    return {} if number is None else {TEMPLATE: number}
