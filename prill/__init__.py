@@ -10,6 +10,7 @@ from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, T
 
 if TYPE_CHECKING:
     from prill.captioner.registry import CaptionerConfig, make_captioner
+    from prill.datasets.formats import FormatConfig
     from prill.emulators.registry import make_environment as environment
     from prill.evaluators.function import as_judge
     from prill.evaluators.meta.agreement import agreement
@@ -24,6 +25,19 @@ if TYPE_CHECKING:
     from prill.policies.registry import make_policy as policy
     from prill.refine.rewards.reward import RewardConfig
     from prill.refine.rewards.reward import make_reward as reward
+    from prill.runs.annotate import AnnotateConfig, annotate, annotate_async
+    from prill.runs.data import (
+        AcceptConfig,
+        CheckConfig,
+        ConvertConfig,
+        MergeConfig,
+        TableConfig,
+        accept,
+        check,
+        convert,
+        merge,
+        write_table,
+    )
     from prill.runs.papers import (
         ConversationsConfig,
         ExemplarsConfig,
@@ -35,8 +49,10 @@ if TYPE_CHECKING:
         rank,
         rank_async,
     )
+    from prill.runs.report import ReportConfig, report
     from prill.runs.score import ScoreConfig, ScoreResult, score, score_async
     from prill.runs.serve import ServeConfig, serve, serve_async
+    from prill.runs.show import JudgesConfig, ShowConfig, judges, show
     from prill.runs.watch import WatchConfig, watch
     from prill.scoring import score_files, score_stream
     from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
@@ -46,29 +62,39 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AcceptConfig",
     "Action",
+    "AnnotateConfig",
     "BadLine",
     "CaptionerConfig",
+    "CheckConfig",
     "ConversationsConfig",
+    "ConvertConfig",
     "EndpointError",
     "EnvironmentFailure",
     "EvaluatorInfo",
     "ExemplarsConfig",
+    "FormatConfig",
     "InputError",
     "JudgeConfig",
+    "JudgesConfig",
     "LabelRecord",
+    "MergeConfig",
     "ModelConfig",
     "NoEvidence",
     "Observation",
     "PolicyConfig",
     "PrillError",
     "RankConfig",
+    "ReportConfig",
     "RewardConfig",
     "ScoreConfig",
     "ScoreResult",
     "ServeConfig",
     "Shard",
+    "ShowConfig",
     "Step",
+    "TableConfig",
     "Task",
     "Trajectory",
     "Unscored",
@@ -76,16 +102,23 @@ __all__ = [
     "UsageError",
     "Verdict",
     "WatchConfig",
+    "accept",
     "agreement",
+    "annotate",
+    "annotate_async",
     "as_judge",
+    "check",
     "conversations",
     "conversations_async",
+    "convert",
     "environment",
     "exemplars",
     "exemplars_async",
     "from_dataset",
     "judge",
+    "judges",
     "make_captioner",
+    "merge",
     "merge_verdicts",
     "model",
     "policy",
@@ -94,6 +127,7 @@ __all__ = [
     "read_labels",
     "read_trajectories",
     "read_verdicts",
+    "report",
     "reward",
     "rollout",
     "score",
@@ -102,38 +136,57 @@ __all__ = [
     "score_stream",
     "serve",
     "serve_async",
+    "show",
     "table",
     "to_dataset",
     "watch",
     "write_labels",
+    "write_table",
     "write_trajectories",
 ]
 # What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
 _HOMES = {
+    "AcceptConfig": "runs.data",
+    "AnnotateConfig": "runs.annotate",
     "BadLine": "store",
     "CaptionerConfig": "captioner.registry",
+    "CheckConfig": "runs.data",
     "ConversationsConfig": "runs.papers",
+    "ConvertConfig": "runs.data",
     "ExemplarsConfig": "runs.papers",
+    "FormatConfig": "datasets.formats",
     "JudgeConfig": "evaluators.registry",
+    "JudgesConfig": "runs.show",
+    "MergeConfig": "runs.data",
     "ModelConfig": "models.registry",
     "PolicyConfig": "policies.registry",
     "RankConfig": "runs.papers",
+    "ReportConfig": "runs.report",
     "RewardConfig": "refine.rewards.reward",
     "ScoreConfig": "runs.score",
     "ScoreResult": "runs.score",
     "ServeConfig": "runs.serve",
     "Shard": "files.shards",
+    "ShowConfig": "runs.show",
+    "TableConfig": "runs.data",
     "WatchConfig": "runs.watch",
+    "accept": "runs.data",
     "agreement": "evaluators.meta.agreement:agreement",
+    "annotate": "runs.annotate",
+    "annotate_async": "runs.annotate",
     "as_judge": "evaluators.function",
+    "check": "runs.data",
     "conversations": "runs.papers",
     "conversations_async": "runs.papers",
+    "convert": "runs.data",
     "environment": "emulators.registry:make_environment",
     "exemplars": "runs.papers",
     "exemplars_async": "runs.papers",
     "from_dataset": "hf_dataset",
     "judge": "evaluators.registry:make_judge",
+    "judges": "runs.show",
     "make_captioner": "captioner.registry",
+    "merge": "runs.data",
     "merge_verdicts": "verdict_log",
     "model": "models.registry:make_model",
     "policy": "policies.registry:make_policy",
@@ -142,6 +195,7 @@ _HOMES = {
     "read_labels": "store",
     "read_trajectories": "store",
     "read_verdicts": "store",
+    "report": "runs.report",
     "reward": "refine.rewards.reward:make_reward",
     "rollout": "loop",
     "score": "runs.score",
@@ -150,10 +204,12 @@ _HOMES = {
     "score_stream": "scoring",
     "serve": "runs.serve",
     "serve_async": "runs.serve",
+    "show": "runs.show",
     "table": "tables",
     "to_dataset": "hf_dataset",
     "watch": "runs.watch",
     "write_labels": "store",
+    "write_table": "runs.data",
     "write_trajectories": "store",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -206,6 +206,115 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "show": [
+        Ways(
+            "shop-17 --verdicts v.jsonl w.jsonl --trajectories t.jsonl --transcripts calls",
+            "id = 'shop-17'\nverdicts = ['v.jsonl', 'w.jsonl']\ntrajectories = ['t.jsonl']\ntranscripts = 'calls'",
+            lambda: prill.ShowConfig(
+                id="shop-17", verdicts=["v.jsonl", Path("w.jsonl")], trajectories=["t.jsonl"], transcripts=Path("calls")
+            ),
+        ),
+    ],
+    "judges": [
+        Ways(
+            "vlm --prompt-name main",
+            "judge = 'vlm'\nprompt-name = 'main'",
+            lambda: prill.JudgesConfig(judge="vlm", prompt_name="main"),
+        ),
+    ],
+    "report": [
+        Ways(
+            "t.jsonl -o r.html --verdicts v.jsonl --labels a.jsonl b.jsonl --annotator ada --no-transcripts --threshold 0.5 "
+            "--by task mood",
+            """
+            trajectories = ["t.jsonl"]
+            output = "r.html"
+            verdicts = ["v.jsonl"]
+            labels = ["a.jsonl", "b.jsonl"]
+            truth = "ada"
+            transcripts = false
+            threshold = 0.5
+            by = ["task", "mood"]
+            """,
+            lambda: prill.ReportConfig(
+                trajectories=["t.jsonl"],
+                output=Path("r.html"),
+                verdicts=["v.jsonl"],
+                labels=[Path("a.jsonl"), "b.jsonl"],
+                truth="ada",
+                transcripts=False,
+                threshold=0.5,
+                by=["task", "mood"],
+            ),
+        ),
+    ],
+    "annotate": [
+        Ways(
+            "t.jsonl -o l.jsonl --annotator ada --order random --seed 3 --blind --earlier b.jsonl",
+            """
+            trajectories = ["t.jsonl"]
+            output = "l.jsonl"
+            annotator = "ada"
+            order = "random"
+            seed = 3
+            blind = true
+            earlier = ["b.jsonl"]
+            """,
+            lambda: prill.AnnotateConfig(
+                trajectories=["t.jsonl"],
+                output="l.jsonl",
+                annotator=" ada ",
+                order="random",
+                seed=3,
+                blind=True,
+                earlier=[Path("b.jsonl")],
+            ),
+        ),
+        Ways(
+            "--captions c.jsonl --annotator ada",
+            "captions = 'c.jsonl'\nannotator = 'ada'",
+            lambda: prill.AnnotateConfig(captions=Path("c.jsonl"), annotator="ada"),
+        ),
+    ],
+    "table": [
+        Ways(
+            "v.jsonl --labels l.jsonl --source human --format csv -o t.txt",
+            "verdicts = 'v.jsonl'\nlabels = 'l.jsonl'\nsource = 'human'\nformat = 'csv'\noutput = 't.txt'",
+            lambda: prill.TableConfig(
+                verdicts=Path("v.jsonl"), labels="l.jsonl", source="human", format="csv", output=Path("t.txt")
+            ),
+        ),
+    ],
+    "merge": [
+        Ways(
+            "a.jsonl b.jsonl -o v.jsonl",
+            "verdicts = ['a.jsonl', 'b.jsonl']\noutput = 'v.jsonl'",
+            lambda: prill.MergeConfig(verdicts=["a.jsonl", Path("b.jsonl")], output="v.jsonl"),
+        ),
+    ],
+    "accept": [
+        Ways("runs/one", "folder = 'runs/one'", lambda: prill.AcceptConfig(folder=Path("runs/one"))),
+    ],
+    "check": [
+        Ways(
+            "a.jsonl runs --images",
+            "files = ['a.jsonl', 'runs']\nimages = true",
+            lambda: prill.CheckConfig(files=["a.jsonl", Path("runs")], images=True),
+        ),
+        Ways("--schema labels", "schema = 'labels'", lambda: prill.CheckConfig(schema="labels")),
+    ],
+    "convert": [
+        Ways(
+            "mind2web in -o out --scores s.pkl",
+            "source = 'in'\noutput = 'out'\nformat = {name = 'mind2web', scores = 's.pkl'}",
+            lambda: prill.ConvertConfig(format=prill.FormatConfig("mind2web", scores="s.pkl"), source=Path("in"), output="out"),
+        ),
+        Ways(
+            "webarena in -o out",
+            "format = 'webarena'\nsource = 'in'\noutput = 'out'",
+            lambda: prill.ConvertConfig(format="webarena", source="in", output=Path("out")),
+        ),
+    ],
 }
 CASES = [pytest.param(name, ways, id=f"{name}-{index}") for name, each in WAYS.items() for index, ways in enumerate(each)]
 

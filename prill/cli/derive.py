@@ -294,7 +294,11 @@ def derive(
 
 
 def _usage(prog: str, type: type[Config], words: Words) -> str:
-    stated = [words.metavar((name,)) or name.upper() for name in words.positional]
+    options = config_options(type)
+    stated = []
+    for name in words.positional:
+        word = f"{words.metavar((name,)) or name.upper()}{' ...' if _several(options[name].type) else ''}"
+        stated.append(word if options[name].required else f"[{word}]")
     needed = [
         f"{words.short.get(name, '--' + name.replace('_', '-'))} {words.metavar((name,)) or name.upper()}"
         for name in _needed(type)

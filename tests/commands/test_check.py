@@ -80,7 +80,7 @@ def test_schema_is_printed_on_demand(kind: str, prill: Prill) -> None:
 @pytest.mark.parametrize("words", [(), ("t.jsonl", "--schema", "labels")])
 def test_check_takes_files_or_schema(words: tuple[str, ...], prill: Prill) -> None:
     done = prill("check", *words)
-    assert (done.returncode, "either files to check or --schema" in done.stderr) == (2, True)
+    assert (done.returncode, "give either files to check or the kind of a schema (--schema)" in done.stderr) == (2, True)
 
 
 def test_check_and_score_agree_on_ids(prill: Prill, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_samples_make_a_page_with_accuracy(prill: Prill, tmp_path: Path, verdict
         "fitted": {},
     }
     assert counts["images_elsewhere"] > 0
-    assert "--embed puts them in" in done.stderr
+    assert "embed puts them in" in done.stderr
     agreed = prill("agree", verdicts, SAMPLES / "labels.jsonl", "--trajectories", SAMPLES / "trajectories.jsonl").stdout
     accuracy = next(line.split()[1] for line in agreed.splitlines() if line.startswith("accuracy "))
     assert f'<th scope="row">accuracy</th><td>{accuracy} ' in (tmp_path / "r.html").read_text("utf-8")
@@ -135,8 +135,8 @@ def test_broken_lines_and_lost_images_told(prill: Prill, tmp_path: Path) -> None
         (("--verdicts", "none.jsonl"), "none.jsonl: no such file"),
         (("--labels", "both.jsonl"), "several sources (human, oracle); choose one source (--source)"),
         (("--labels", "both.jsonl", "--source", "robot"), "no label has source 'robot'"),
-        (("--threshold", "1.5"), "a score lies between 0 and 1"),
-        (("--threshold", "x"), "invalid"),
+        (("--threshold", "1.5"), "--threshold: Expected `float` <= 1.0"),
+        (("--threshold", "x"), "--threshold: Expected `float`"),
         (("-o", "t.jsonl/r.html"), "t.jsonl/r.html: cannot be written"),
         (("--calibration", "both.jsonl"), "no calibration"),
     ],
