@@ -164,7 +164,7 @@ class Derived:
 
     def read(self, argv: Sequence[str]) -> tuple[Config, Switches]:
         """The configuration that the words and the file before them give. Raises UsageError that names flag or key."""
-        given, unknown = self.parser.parse_known_args(list(argv))
+        given, unknown = self.parser.parse_known_intermixed_args(list(argv))  # words and flags in any order
         over: dict[str, Any] = {}
         for dest, flag in self.flags.items():
             if (value := getattr(given, dest, None)) not in (None, []):
@@ -236,7 +236,8 @@ class Derived:
 def _said(flag: Flag) -> str:
     """The word that gives a flag; where it is on, the one that turns it off."""
     name = flag.names[0] if flag.names else _metavar(flag)
-    return f"--no-{name.lstrip('-')}" if flag.option.default is True and name.startswith("--") else name
+    off = flag.option.default is True and _is_bool(flag.option.type) and name.startswith("--")
+    return f"--no-{name.lstrip('-')}" if off else name
 
 
 def derive(

@@ -68,7 +68,11 @@ class AnnotateConfig(Config):
     show_verdicts: Annotated[bool, Meta(description="show verdicts before the label too; they will sway you")] = False
 
     def check(self) -> None:
-        """Raises UsageError for options that do not go together."""
+        """Refuses options that do not go together.
+
+        Raises:
+            UsageError: They do not.
+        """
         object.__setattr__(self, "annotator", _name(self.annotator))
         if self.blind and self.show_verdicts:
             raise UsageError("blind hides what show_verdicts shows: give one of them", parameters=("blind", "show_verdicts"))

@@ -165,7 +165,11 @@ class CheckConfig(Config):
     schema: Annotated[Kind | None, Meta(description="the JSON Schema of one line of such a file")] = None
 
     def check(self) -> None:
-        """Raises UsageError for options that do not go together."""
+        """Refuses options that do not go together.
+
+        Raises:
+            UsageError: They do not.
+        """
         if bool(self.files) == bool(self.schema):
             raise UsageError("give either files to check or the kind of a schema", parameters=("schema",))
 

@@ -122,7 +122,11 @@ class JudgesConfig(Config):
     prompt_name: Annotated[str | None, Meta(description="which one, of a judge with several (default: its main one)")] = None
 
     def check(self) -> None:
-        """Raises UsageError for a prompt of no judge."""
+        """Refuses a prompt of no judge.
+
+        Raises:
+            UsageError: No judge is named.
+        """
         if (self.prompt or self.prompt_name) and not self.judge:
             raise UsageError("name the judge whose prompt is wanted", parameters=("judge",))
 
