@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 import prill
 from prill.cli.commands import COMMANDS
-from prill.cli.derive import Switches, derive
+from prill.cli.derive import Switches, Words, derive
 from prill.config.values import Config, config_options
 from prill.errors import UsageError
 from prill.registry import load_object
@@ -225,7 +225,7 @@ WAYS: dict[str, list[Ways]] = {
     "report": [
         Ways(
             "t.jsonl -o r.html --verdicts v.jsonl --labels a.jsonl b.jsonl --annotator ada --no-transcripts --threshold 0.5 "
-            "--by task mood",
+            "--by task,mood",
             """
             trajectories = ["t.jsonl"]
             output = "r.html"
@@ -383,6 +383,50 @@ def test_what_a_part_makes_of_a_word_is_left_to_it(tmp_path: Path) -> None:
     assert isinstance(config, prill.ScoreConfig)
     assert config.model == prill.ModelConfig("m", cache=str(tmp_path / "kept"))
     assert isinstance(config.model, prill.ModelConfig) and prill.model(config.model).name == "m"
+
+
+@pytest.mark.parametrize(
+    ("argv", "trajectories"),
+    [
+        ("-o v a --judge vlm b", ("a", "b")),
+        ("a --judge vlm --limit 1 b -o v", ("a", "b")),
+        ("-o v --judge vlm -- -a b", ("-a", "b")),
+        ("- -o v --judge vlm", ("-",)),
+    ],
+)
+def test_words_may_stand_among_flags(argv: str, trajectories: tuple[str, ...]) -> None:
+    config, _ = read("score", argv.split())
+    assert isinstance(config, prill.ScoreConfig)
+    assert config.trajectories == trajectories
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odd(Config):
+    """A list, a word after it, a list of names, a list of paths."""
+
+    runs: Sequence[str | Path]
+    labels: str | Path
+    names: Sequence[str] = ()
+    more: Sequence[str | Path] = ()
+
+
+@pytest.mark.parametrize(
+    ("argv", "table"),
+    [
+        ("a b c", {"runs": ["a", "b"], "labels": "c"}),
+        ("--names x,y a --names z b", {"runs": ["a"], "labels": "b", "names": ["x", "y", "z"]}),
+        ("a b --more c,d e", {"runs": ["a"], "labels": "b", "more": ["c,d", "e"]}),
+    ],
+)
+def test_last_word_after_a_list_is_the_next_field(argv: str, table: dict[str, Any]) -> None:
+    derived, rest = derive(Odd, argv.split(), Words(("runs", "labels")), prog="prill odd")
+    assert derived.read(rest)[0] == Odd.read(table)
+
+
+def test_words_without_a_place_are_refused() -> None:
+    derived, rest = derive(Odd, ["a", "b"], Words(("labels",)), prog="prill odd")
+    with pytest.raises(UsageError, match="b: there is no place for more words"):
+        derived.read(rest)
 
 
 @pytest.mark.parametrize(

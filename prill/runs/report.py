@@ -151,7 +151,7 @@ def report(config: ReportConfig, *, progress: Callable[[int], object] = lambda c
             embed=config.embed,
             threshold=config.threshold,
             calibrations=[read_calibration(path) for path in config.calibration],
-            by=[key for keys in config.by for word in keys.split(",") if (key := word.strip())],
+            by=config.by,
             retries=retries,
             title=config.title,
             progress=lambda: progress(1),
