@@ -10,6 +10,7 @@ from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, T
 
 if TYPE_CHECKING:
     from prill.captioner.registry import CaptionerConfig, make_captioner
+    from prill.datasets.formats import FormatConfig
     from prill.emulators.airline.config import AirlineConfig
     from prill.emulators.android.config import AndroidConfig
     from prill.emulators.browser.config import WebConfig
@@ -34,6 +35,19 @@ if TYPE_CHECKING:
     from prill.policies.registry import make_policy as policy
     from prill.refine.rewards.reward import RewardConfig
     from prill.refine.rewards.reward import make_reward as reward
+    from prill.runs.annotate import AnnotateConfig, annotate, annotate_async
+    from prill.runs.data import (
+        AcceptConfig,
+        CheckConfig,
+        ConvertConfig,
+        MergeConfig,
+        TableConfig,
+        accept,
+        check,
+        convert,
+        merge,
+        write_table,
+    )
     from prill.runs.devices import DevicesConfig, devices, devices_async
     from prill.runs.papers import (
         ConversationsConfig,
@@ -46,10 +60,12 @@ if TYPE_CHECKING:
         rank,
         rank_async,
     )
+    from prill.runs.report import ReportConfig, report
     from prill.runs.rollout.episodes import EpisodesConfig
     from prill.runs.rollout.run import RolloutConfig, plan_rollout, rollout_async
     from prill.runs.score import ScoreConfig, ScoreResult, score, score_async
     from prill.runs.serve import ServeConfig, serve, serve_async
+    from prill.runs.show import JudgesConfig, ShowConfig, judges, show
     from prill.runs.watch import WatchConfig, watch
     from prill.scoring import score_files, score_stream
     from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
@@ -59,13 +75,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AcceptConfig",
     "Action",
     "AirlineConfig",
     "AndroidConfig",
+    "AnnotateConfig",
     "BadLine",
     "BrowserGymConfig",
     "CaptionerConfig",
+    "CheckConfig",
     "ConversationsConfig",
+    "ConvertConfig",
     "DevicesConfig",
     "EndpointError",
     "EnvironmentConfig",
@@ -73,10 +93,13 @@ __all__ = [
     "EpisodesConfig",
     "EvaluatorInfo",
     "ExemplarsConfig",
+    "FormatConfig",
     "InputError",
     "IosConfig",
     "JudgeConfig",
+    "JudgesConfig",
     "LabelRecord",
+    "MergeConfig",
     "Mind2WebConfig",
     "MiniWobConfig",
     "ModelConfig",
@@ -86,13 +109,16 @@ __all__ = [
     "PolicyConfig",
     "PrillError",
     "RankConfig",
+    "ReportConfig",
     "RewardConfig",
     "RolloutConfig",
     "ScoreConfig",
     "ScoreResult",
     "ServeConfig",
     "Shard",
+    "ShowConfig",
     "Step",
+    "TableConfig",
     "Task",
     "Trajectory",
     "Unscored",
@@ -102,10 +128,15 @@ __all__ = [
     "WatchConfig",
     "WebArenaConfig",
     "WebConfig",
+    "accept",
     "agreement",
+    "annotate",
+    "annotate_async",
     "as_judge",
+    "check",
     "conversations",
     "conversations_async",
+    "convert",
     "devices",
     "devices_async",
     "environment",
@@ -113,7 +144,9 @@ __all__ = [
     "exemplars_async",
     "from_dataset",
     "judge",
+    "judges",
     "make_captioner",
+    "merge",
     "merge_verdicts",
     "model",
     "plan_rollout",
@@ -123,6 +156,7 @@ __all__ = [
     "read_labels",
     "read_trajectories",
     "read_verdicts",
+    "report",
     "reward",
     "rollout",
     "rollout_async",
@@ -132,45 +166,62 @@ __all__ = [
     "score_stream",
     "serve",
     "serve_async",
+    "show",
     "table",
     "to_dataset",
     "watch",
     "write_labels",
+    "write_table",
     "write_trajectories",
 ]
 # What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
 _HOMES = {
+    "AcceptConfig": "runs.data",
     "AirlineConfig": "emulators.airline.config",
     "AndroidConfig": "emulators.android.config",
+    "AnnotateConfig": "runs.annotate",
     "BadLine": "store",
     "BrowserGymConfig": "emulators.browsergym.config",
     "CaptionerConfig": "captioner.registry",
+    "CheckConfig": "runs.data",
     "ConversationsConfig": "runs.papers",
+    "ConvertConfig": "runs.data",
     "DevicesConfig": "runs.devices",
     "EnvironmentConfig": "emulators.settings",
     "EpisodesConfig": "runs.rollout.episodes",
     "ExemplarsConfig": "runs.papers",
+    "FormatConfig": "datasets.formats",
     "IosConfig": "emulators.ios.config",
     "JudgeConfig": "evaluators.registry",
+    "JudgesConfig": "runs.show",
+    "MergeConfig": "runs.data",
     "Mind2WebConfig": "emulators.mind2web.config",
     "MiniWobConfig": "emulators.miniwob.config",
     "ModelConfig": "models.registry",
     "OwnEnvironmentConfig": "emulators.own",
     "PolicyConfig": "policies.registry",
     "RankConfig": "runs.papers",
+    "ReportConfig": "runs.report",
     "RewardConfig": "refine.rewards.reward",
     "RolloutConfig": "runs.rollout.run",
     "ScoreConfig": "runs.score",
     "ScoreResult": "runs.score",
     "ServeConfig": "runs.serve",
     "Shard": "files.shards",
+    "ShowConfig": "runs.show",
+    "TableConfig": "runs.data",
     "WatchConfig": "runs.watch",
     "WebArenaConfig": "emulators.webarena.config",
     "WebConfig": "emulators.browser.config",
+    "accept": "runs.data",
     "agreement": "evaluators.meta.agreement:agreement",
+    "annotate": "runs.annotate",
+    "annotate_async": "runs.annotate",
     "as_judge": "evaluators.function",
+    "check": "runs.data",
     "conversations": "runs.papers",
     "conversations_async": "runs.papers",
+    "convert": "runs.data",
     "devices": "runs.devices",
     "devices_async": "runs.devices",
     "environment": "emulators.registry:make_environment",
@@ -178,7 +229,9 @@ _HOMES = {
     "exemplars_async": "runs.papers",
     "from_dataset": "hf_dataset",
     "judge": "evaluators.registry:make_judge",
+    "judges": "runs.show",
     "make_captioner": "captioner.registry",
+    "merge": "runs.data",
     "merge_verdicts": "verdict_log",
     "model": "models.registry:make_model",
     "plan_rollout": "runs.rollout.run",
@@ -188,6 +241,7 @@ _HOMES = {
     "read_labels": "store",
     "read_trajectories": "store",
     "read_verdicts": "store",
+    "report": "runs.report",
     "reward": "refine.rewards.reward:make_reward",
     "rollout": "loop",
     "rollout_async": "runs.rollout.run",
@@ -197,10 +251,12 @@ _HOMES = {
     "score_stream": "scoring",
     "serve": "runs.serve",
     "serve_async": "runs.serve",
+    "show": "runs.show",
     "table": "tables",
     "to_dataset": "hf_dataset",
     "watch": "runs.watch",
     "write_labels": "store",
+    "write_table": "runs.data",
     "write_trajectories": "store",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

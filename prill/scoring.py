@@ -140,15 +140,32 @@ def score(
 
 
 def wait_for(run: Callable[[], Coroutine[Any, Any, R]]) -> R:
-    """The result of an asynchronous run, from a script or from a notebook where an event loop is running already."""
+    """The result of an asynchronous run, from a script or from a notebook where an event loop is running already.
+
+    An interrupt ends the run in both.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(run())
     from concurrent.futures import ThreadPoolExecutor
 
+    cancel: list[Callable[[], object]] = []
+
+    async def cancellable() -> R:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        if task is not None:
+            cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await run()
+
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(run())).result()
+        running = thread.submit(lambda: asyncio.run(cancellable()))
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            for end in cancel:
+                end()
+            raise
 
 
 async def score_stream(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 import prill
 from prill.cli.commands import COMMANDS
-from prill.cli.derive import Switches, derive
+from prill.cli.derive import Switches, Words, derive
 from prill.config.values import Config, config_options
 from prill.errors import UsageError
 from prill.registry import load_object
@@ -257,6 +257,115 @@ WAYS: dict[str, list[Ways]] = {
             lambda: prill.DevicesConfig(platforms=["web", "ios"], appium_url="http://10.0.0.2:4723"),
         ),
     ],
+    "show": [
+        Ways(
+            "shop-17 --verdicts v.jsonl w.jsonl --trajectories t.jsonl --transcripts calls",
+            "id = 'shop-17'\nverdicts = ['v.jsonl', 'w.jsonl']\ntrajectories = ['t.jsonl']\ntranscripts = 'calls'",
+            lambda: prill.ShowConfig(
+                id="shop-17", verdicts=["v.jsonl", Path("w.jsonl")], trajectories=["t.jsonl"], transcripts=Path("calls")
+            ),
+        ),
+    ],
+    "judges": [
+        Ways(
+            "vlm --prompt-name main",
+            "judge = 'vlm'\nprompt-name = 'main'",
+            lambda: prill.JudgesConfig(judge="vlm", prompt_name="main"),
+        ),
+    ],
+    "report": [
+        Ways(
+            "t.jsonl -o r.html --verdicts v.jsonl --labels a.jsonl b.jsonl --annotator ada --no-transcripts --threshold 0.5 "
+            "--by task,mood",
+            """
+            trajectories = ["t.jsonl"]
+            output = "r.html"
+            verdicts = ["v.jsonl"]
+            labels = ["a.jsonl", "b.jsonl"]
+            truth = "ada"
+            transcripts = false
+            threshold = 0.5
+            by = ["task", "mood"]
+            """,
+            lambda: prill.ReportConfig(
+                trajectories=["t.jsonl"],
+                output=Path("r.html"),
+                verdicts=["v.jsonl"],
+                labels=[Path("a.jsonl"), "b.jsonl"],
+                truth="ada",
+                transcripts=False,
+                threshold=0.5,
+                by=["task", "mood"],
+            ),
+        ),
+    ],
+    "annotate": [
+        Ways(
+            "t.jsonl -o l.jsonl --annotator ada --order random --seed 3 --blind --earlier b.jsonl",
+            """
+            trajectories = ["t.jsonl"]
+            output = "l.jsonl"
+            annotator = "ada"
+            order = "random"
+            seed = 3
+            blind = true
+            earlier = ["b.jsonl"]
+            """,
+            lambda: prill.AnnotateConfig(
+                trajectories=["t.jsonl"],
+                output="l.jsonl",
+                annotator=" ada ",
+                order="random",
+                seed=3,
+                blind=True,
+                earlier=[Path("b.jsonl")],
+            ),
+        ),
+        Ways(
+            "--captions c.jsonl --annotator ada",
+            "captions = 'c.jsonl'\nannotator = 'ada'",
+            lambda: prill.AnnotateConfig(captions=Path("c.jsonl"), annotator="ada"),
+        ),
+    ],
+    "table": [
+        Ways(
+            "v.jsonl --labels l.jsonl --source human --format csv -o t.txt",
+            "verdicts = 'v.jsonl'\nlabels = 'l.jsonl'\nsource = 'human'\nformat = 'csv'\noutput = 't.txt'",
+            lambda: prill.TableConfig(
+                verdicts=Path("v.jsonl"), labels="l.jsonl", source="human", format="csv", output=Path("t.txt")
+            ),
+        ),
+    ],
+    "merge": [
+        Ways(
+            "a.jsonl b.jsonl -o v.jsonl",
+            "verdicts = ['a.jsonl', 'b.jsonl']\noutput = 'v.jsonl'",
+            lambda: prill.MergeConfig(verdicts=["a.jsonl", Path("b.jsonl")], output="v.jsonl"),
+        ),
+    ],
+    "accept": [
+        Ways("runs/one", "folder = 'runs/one'", lambda: prill.AcceptConfig(folder=Path("runs/one"))),
+    ],
+    "check": [
+        Ways(
+            "a.jsonl runs --images",
+            "files = ['a.jsonl', 'runs']\nimages = true",
+            lambda: prill.CheckConfig(files=["a.jsonl", Path("runs")], images=True),
+        ),
+        Ways("--schema labels", "schema = 'labels'", lambda: prill.CheckConfig(schema="labels")),
+    ],
+    "convert": [
+        Ways(
+            "mind2web in -o out --scores s.pkl",
+            "source = 'in'\noutput = 'out'\nformat = {name = 'mind2web', scores = 's.pkl'}",
+            lambda: prill.ConvertConfig(format=prill.FormatConfig("mind2web", scores="s.pkl"), source=Path("in"), output="out"),
+        ),
+        Ways(
+            "webarena in -o out",
+            "format = 'webarena'\nsource = 'in'\noutput = 'out'",
+            lambda: prill.ConvertConfig(format="webarena", source="in", output=Path("out")),
+        ),
+    ],
 }
 CASES = [pytest.param(name, ways, id=f"{name}-{index}") for name, each in WAYS.items() for index, ways in enumerate(each)]
 
@@ -328,9 +437,53 @@ def test_what_a_part_makes_of_a_word_is_left_to_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("argv", "trajectories"),
+    [
+        ("-o v a --judge vlm b", ("a", "b")),
+        ("a --judge vlm --limit 1 b -o v", ("a", "b")),
+        ("-o v --judge vlm -- -a b", ("-a", "b")),
+        ("- -o v --judge vlm", ("-",)),
+    ],
+)
+def test_words_may_stand_among_flags(argv: str, trajectories: tuple[str, ...]) -> None:
+    config, _ = read("score", argv.split())
+    assert isinstance(config, prill.ScoreConfig)
+    assert config.trajectories == trajectories
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odd(Config):
+    """A list, a word after it, a list of names, a list of paths."""
+
+    runs: Sequence[str | Path]
+    labels: str | Path
+    names: Sequence[str] = ()
+    more: Sequence[str | Path] = ()
+
+
+@pytest.mark.parametrize(
+    ("argv", "table"),
+    [
+        ("a b c", {"runs": ["a", "b"], "labels": "c"}),
+        ("--names x,y a --names z b", {"runs": ["a"], "labels": "b", "names": ["x", "y", "z"]}),
+        ("a b --more c,d e", {"runs": ["a"], "labels": "b", "more": ["c,d", "e"]}),
+    ],
+)
+def test_last_word_after_a_list_is_the_next_field(argv: str, table: dict[str, Any]) -> None:
+    derived, rest = derive(Odd, argv.split(), Words(("runs", "labels")), prog="prill odd")
+    assert derived.read(rest)[0] == Odd.read(table)
+
+
+def test_words_without_a_place_are_refused() -> None:
+    derived, rest = derive(Odd, ["a", "b"], Words(("labels",)), prog="prill odd")
+    with pytest.raises(UsageError, match="b: there is no place for more words"):
+        derived.read(rest)
+
+
+@pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--judge", "vlm", "s.toml"], "s.toml: there is no place for more words; a file of options stands first: s.toml"),
+        (["--judge", "vlm", "s.toml"], "s.toml: there is no place for it here; a file of options stands first: s.toml"),
         (["--judgee", "vlm"], "--judgee: there is no such option (did you mean '--judge'?)"),
         (["--judge", "vlm", "--judge.frame", "2"], "--judge.frame: there is no such option (did you mean '--judge.frames'?)"),
         (["--judge", "vlm", "--judge.frames", "two"], "--judge.frames: Expected `int`"),

@@ -17,15 +17,7 @@ from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageErro
 
 _COMMANDS = {
     "batch": "judge by batches: requests as files for a batch API or `vllm run-batch`, verdicts from the answers",
-    "show": "one verdict with what models were asked and answered",
-    "judges": "the judges there are, their options and prompts",
     "agree": "compare verdicts with labels",
-    "report": "one HTML page with screenshots, verdicts and labels",
-    "annotate": "label trajectories by hand, in a browser",
-    "table": "verdicts as a Markdown table, a CSV file or JSON",
-    "merge": "verdict files of several shards as one",
-    "accept": "take the files of a run folder as they are now, where they differ from its checksums",
-    "check": "what files hold, and every line and image in them that is broken",
     "fit": "fit a judge to your own labelled trajectories, without a language model",
     "calibrate": "make a judge's scores probabilities, and choose a threshold",
     "redteam": "attack judges with false claims and injected text",
@@ -33,22 +25,16 @@ _COMMANDS = {
     "refine": "make an agent better: it learns from its own attempts, as far as a judge finds them good",
     "reflexion": "try tasks again while a judge says failure, each time with a lesson from the attempt before",
     "bench": "tables of what an agent comes to on a benchmark, beside the figures of the papers",
-    "convert": "turn other tools' recordings into trajectories",
     "filter": "from verdicts to training rows: keep the steps that a judge found good",
     "train": "a policy or a captioner from rows: a LoRA adapter, or all weights; a ranker or planner from recorded pages",
 }
 # Verbs that stand in a room below `prill.commands`.
 _MODULES = {
-    "accept": "files.accept",
     "bench": "refine.bench",
     "caption": "refine.caption",
-    "check": "files.check",
-    "convert": "files.convert",
     "filter": "refine.filter",
-    "merge": "files.merge",
     "refine": "refine.refine",
     "reflexion": "refine.reflexion",
-    "table": "files.table",
     "train": "refine.train",
 }
 # What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.

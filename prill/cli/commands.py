@@ -63,6 +63,9 @@ _LIMITS = frozenset(
     for name in ("held", "image_bytes", "images", "items", "jobs", "pixels", "request_pixels", "results", "values")
 ) | {"body_timeout", "door"}
 _FILES = dict.fromkeys(("canaries", "canary_labels", "observations", "reference", "student"), "FILE")
+# Options about labels, as `prill.labels.truth` has them.
+_LABELS = {"source": "S", "truth": "RULE|NAME"}
+_ANNOTATOR = {"truth": "--annotator"}
 
 # Of environments and models: docs/environments.md has them.
 _EPISODES = frozenset(
@@ -200,5 +203,148 @@ COMMANDS: Mapping[str, Command] = {
         "prill.cli.playing:devices",
         Words(("platforms",), metavars={"platforms": "PLATFORM", "appium_url": "URL"}),
         ("prill devices", "prill devices android --appium-url http://10.0.0.2:4723", "prill devices ios --json"),
+    ),
+    "show": Command(
+        "judge",
+        "one verdict with what models were asked and answered",
+        "prill.runs.show:ShowConfig",
+        "prill.cli.judging:show",
+        Words(("id",), {}, metavars={"id": "ID", "verdicts": "V", "trajectories": "T"}),
+        (
+            "prill show shop-17 --verdicts v.jsonl",
+            "prill show shop-17 --verdicts out/vlm.jsonl out/steps.jsonl --trajectories t.jsonl | less",
+            "prill show shop-17 --verdicts v.jsonl --transcripts calls --json",
+        ),
+    ),
+    "judges": Command(
+        "judge",
+        "the judges there are, their options and prompts",
+        "prill.runs.show:JudgesConfig",
+        "prill.cli.judging:judges",
+        Words(("judge",), {}, metavars={"judge": "NAME", "prompt_name": "P"}),
+        (
+            "prill judges",
+            "prill judges vlm",
+            "prill judges vlm --prompt > mine.md    # edit it, and: prill score … --judge vlm --prompt mine.md",
+        ),
+    ),
+    "report": Command(
+        "trust",
+        "one HTML page with screenshots, verdicts and labels",
+        "prill.runs.report:ReportConfig",
+        "prill.cli.trusting:report",
+        Words(
+            ("trajectories",),
+            renamed=_ANNOTATOR,
+            metavars={
+                "output": "PAGE",
+                "verdicts": "V",
+                "labels": "L",
+                "threshold": "T",
+                "calibration": "C",
+                "by": "KEY",
+                "title": "TEXT",
+                **_LABELS,
+            },
+        ),
+        (
+            "prill report t.jsonl -o report.html --verdicts v.jsonl --labels l.jsonl",
+            "prill report t.jsonl -o report.html --verdicts vlm.jsonl steps.jsonl --embed",
+            "prill report runs/retries -o report.html",
+        ),
+        "Exit codes: 0 all shown, 3 some lines or images could not be read, 2 nothing could be read or bad usage.",
+    ),
+    "annotate": Command(
+        "trust",
+        "label trajectories by hand, in a browser",
+        "prill.runs.annotate:AnnotateConfig",
+        "prill.cli.trusting:annotate",
+        Words(
+            ("trajectories",),
+            metavars={
+                "annotator": "NAME",
+                "captions": "FILE",
+                "earlier": "LABELS",
+                "order": "file|random",
+                "output": "LABELS",
+                "verdicts": "V",
+            },
+        ),
+        (
+            "prill annotate t.jsonl -o labels.jsonl --annotator ada",
+            "prill annotate t.jsonl -o labels.jsonl --annotator ada --order random --limit 100 --blind",
+            "prill annotate --captions captions.jsonl --annotator ada",
+        ),
+        "The page asks for success, failure, not executable or unsure, for a label of each step if wanted, and for a note. "
+        "Every decision is on disk before the next trajectory comes up; the same command resumes.\n"
+        "Exit codes: 0 ended, 3 ended and some lines are broken and left out, 2 nothing could be read or bad usage.",
+    ),
+    "table": Command(
+        "data",
+        "verdicts as a Markdown table, a CSV file or JSON",
+        "prill.runs.data:TableConfig",
+        "prill.cli.data:table",
+        Words(("verdicts",), renamed=_ANNOTATOR, metavars={"verdicts": "VERDICTS", "labels": "L", "output": "FILE", **_LABELS}),
+        (
+            "prill table v.jsonl",
+            "prill table v.jsonl -o verdicts.csv",
+            "prill table v.jsonl --labels l.jsonl --format json",
+        ),
+    ),
+    "merge": Command(
+        "data",
+        "verdict files of several shards as one",
+        "prill.runs.data:MergeConfig",
+        "prill.cli.data:merge",
+        Words(("verdicts",), metavars={"verdicts": "VERDICTS", "output": "FILE"}),
+        (
+            "prill merge part1.jsonl part2.jsonl -o v.jsonl    # of prill score … --shard 1/2 and 2/2",
+            "prill merge part*.jsonl -o v.jsonl",
+            "prill merge part1.jsonl.gz part2.jsonl.gz -o - > v.jsonl",
+        ),
+        "Each id once; files of different judges are refused. What is missing then, `prill score … -o v.jsonl` judges.\n"
+        "Exit codes: 0 all merged, 3 a file ends in an incomplete line, which is left out, 2 bad usage.",
+    ),
+    "accept": Command(
+        "data",
+        "take the files of a run folder as they are now, where they differ from its checksums",
+        "prill.runs.data:AcceptConfig",
+        "prill.cli.data:accept",
+        Words(("folder",), {}, metavars={"folder": "DIR"}),
+        ("prill accept runs/retries", "prill accept study", "prill accept runs/retries --json"),
+        "A command that reads a run folder refuses files that are not as its run left them (checksums.jsonl), and names them.\n"
+        "Put back what was there. Where that cannot be, or you changed them on purpose, this takes them as they are now:\n"
+        "every figure of the folder then rests on them.",
+    ),
+    "check": Command(
+        "data",
+        "what files hold, and every line and image in them that is broken",
+        "prill.runs.data:CheckConfig",
+        "prill.cli.data:check",
+        Words(("files",), {}, metavars={"files": "FILE"}),
+        (
+            "prill check t.jsonl labels.jsonl v.jsonl",
+            "prill check runs --images --json",
+            "prill check --schema trajectories",
+        ),
+        "Exit codes: 0 all good, 3 something is broken, 2 nothing could be read or bad usage.",
+    ),
+    "convert": Command(
+        "data",
+        "turn other tools' recordings into trajectories",
+        "prill.runs.data:ConvertConfig",
+        "prill.cli.data:convert",
+        Words(
+            ("format", "source"),
+            hidden=frozenset({"format.images"}),
+            metavars={"format": "FORMAT", "source": "IN", "output": "OUT", "scores": "FILE", "captions": "FILE"},
+        ),
+        (
+            "prill convert webarena results -o recorded",
+            "prill convert mind2web data/test_domain --scores scores.pkl -o recorded",
+            "prill convert mine.py:load logs -o recorded",
+        ),
+        "`prill convert FORMAT --help` lists the options of a format.\n"
+        "Exit codes: 0 all converted, 3 some records are broken and left out, 2 nothing could be read or bad usage.",
     ),
 }

@@ -96,7 +96,7 @@ class Words:
     """How the command line of a configuration differs from the rule.
 
     Attributes:
-        positional: Fields that are given without a flag; the last one may take several words.
+        positional: Fields that are given without a flag, in order; one of them may take several words.
         short: One-letter flags by field.
         hidden: Paths (dotted) that the help leaves out; they work all the same.
         renamed: Other flags for a path, such as `--attempts` for `plays`.
@@ -165,13 +165,17 @@ class Derived:
     source: str | None
     type: type[Config]
     ambiguous: Mapping[str, tuple[str, ...]]
+    positional: Sequence[str] = ()
 
     def read(self, argv: Sequence[str]) -> tuple[Config, Switches]:
         """The configuration that the words and the file before them give. Raises UsageError that names flag or key."""
-        given, unknown = self.parser.parse_known_args(list(argv))
+        end = argv.index("--") if "--" in argv else len(argv)
+        given, others = self.parser.parse_known_args(list(argv[:end]))
+        unknown = [word for word in others if word.startswith("-") and word != "-"]
+        places = {} if unknown else self._placed_words([*others, *argv[end + 1 :]])
         over: dict[str, Any] = {}
         for dest, flag in self.flags.items():
-            if (value := getattr(given, dest, None)) not in (None, []):
+            if (value := places.get(dest) or getattr(given, dest, None)) not in (None, []):
                 _put(over, flag.path, _read(value, flag))
         if unknown:
             self._refuse(unknown, over)
@@ -182,13 +186,26 @@ class Derived:
             raise self._placed(error, over) from None
         return config, Switches(getattr(given, "json", False), getattr(given, "dry_run", False))
 
+    def _placed_words(self, words: Sequence[str]) -> dict[str, Any]:
+        """Words without a flag by the field they are for; a list takes what the fields after it leave. Raises UsageError."""
+        names, words = list(self.positional), list(words)
+        places: dict[str, Any] = {}
+        while names and words:
+            name = names.pop(0)
+            if _several(self.flags[name].option.type):
+                if file := next((word for word in words if word.endswith(".toml")), None):
+                    raise UsageError(f"{file}: there is no place for it here; a file of options stands first: {file}")
+                count = max(1, len(words) - len(names))
+                places[name], words = words[:count], words[count:]
+            else:
+                places[name] = words.pop(0)
+        if words:
+            raise UsageError(f"{' '.join(words)}: there is no place for more words")
+        return places
+
     def _refuse(self, unknown: Sequence[str], over: Mapping[str, Any]) -> NoReturn:
-        """Raises UsageError for words that no flag takes."""
-        word = next((word for word in unknown if word.startswith("-") and word != "-"), None)
-        if word is None:
-            first = next((f"; a file of options stands first: {one}" for one in unknown if one.endswith(".toml")), "")
-            raise UsageError(f"{' '.join(unknown)}: there is no place for more words{first}")
-        name = word.partition("=")[0]
+        """Raises UsageError for flags that there are not."""
+        name = unknown[0].partition("=")[0]
         if name in self.ambiguous:
             raise UsageError(f"{name}: say which one: {' or '.join(self.ambiguous[name])}")
         if (others := self._others(name, over)) is not None:
@@ -240,7 +257,8 @@ class Derived:
 def _said(flag: Flag) -> str:
     """The word that gives a flag; where it is on, the one that turns it off."""
     name = flag.names[0] if flag.names else _metavar(flag)
-    return f"--no-{name.lstrip('-')}" if flag.option.default is True and name.startswith("--") else name
+    off = flag.option.default is True and _is_bool(flag.option.type) and name.startswith("--")
+    return f"--no-{name.lstrip('-')}" if off else name
 
 
 def derive(
@@ -288,17 +306,21 @@ def derive(
         by_dest[dest] = flag
         title = flag.title
         group = groups.setdefault(title, parser.add_argument_group(title) if title else parser)
-        _add(group, flag, dest, words, several=flag.path[-1:] == words.positional[-1:])
+        _add(group, flag, dest, words)
     parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
     if dry_run:
         parser.add_argument(
             "--dry-run", action="store_true", help="check everything, print the work, calls and cost to expect, and do nothing"
         )
-    return Derived(parser, by_dest, file, source, type, ambiguous), argv
+    return Derived(parser, by_dest, file, source, type, ambiguous, [name.replace(".", "__") for name in words.positional]), argv
 
 
 def _usage(prog: str, type: type[Config], words: Words) -> str:
-    stated = [words.metavar((name,)) or name.upper() for name in words.positional]
+    options = config_options(type)
+    stated = []
+    for name in words.positional:
+        word = f"{words.metavar((name,)) or name.upper()}{' ...' if _several(options[name].type) else ''}"
+        stated.append(word if options[name].required else f"[{word}]")
     needed = [
         f"{words.short.get(name, '--' + name.replace('_', '-'))} {words.metavar((name,)) or name.upper()}"
         for name in _needed(type)
@@ -418,6 +440,15 @@ def _several(hint: Any) -> bool:
     return get_origin(_bare(hint)) in (list, tuple, Sequence) or getattr(get_origin(_bare(hint)), "__name__", "") == "Sequence"
 
 
+def _of_names(hint: Any) -> bool:
+    """Whether it is a list of names: these may be joined by commas, which paths may contain."""
+    return _several(hint) and get_args(_bare(hint))[:1] == (str,)
+
+
+def _names(word: str) -> list[str]:
+    return [name.strip() for name in word.split(",")]
+
+
 def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[str, tuple[str, ...]]]:
     """The flags with the words that give each, and the short words that several could mean."""
     ends: dict[str, list[Flag]] = {}
@@ -452,7 +483,7 @@ def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[s
     return named, ambiguous
 
 
-def _add(group: Any, flag: Flag, dest: str, words: Words, *, several: bool) -> None:
+def _add(group: Any, flag: Flag, dest: str, words: Words) -> None:
     option, dotted = flag.option, ".".join(flag.path)
     text = option.description
     if not option.required and not isinstance(option.default, bool | None) and option.default != () and "default" not in text:
@@ -463,7 +494,8 @@ def _add(group: Any, flag: Flag, dest: str, words: Words, *, several: bool) -> N
     text = argparse.SUPPRESS if hidden else text.replace("%", "%%")
     metavar = words.metavar(flag.path) or _metavar(flag)
     if not flag.names:
-        group.add_argument(dest, nargs="*" if several and _several(option.type) else "?", metavar=metavar, help=text)
+        # For the help alone: argparse would give a word after a flag no place. `Derived.read` places them.
+        group.add_argument(dest, nargs=argparse.SUPPRESS, metavar=metavar, help=text)
         return
     settings: dict[str, Any] = {"dest": dest, "help": text, "default": None}
     shown = [name for name in flag.names if not name.startswith("--")] + [flag.shown]
@@ -473,7 +505,9 @@ def _add(group: Any, flag: Flag, dest: str, words: Words, *, several: bool) -> N
             shown = [f"--[no-]{flag.shown[2:]}"]
     else:
         settings["metavar"] = metavar
-        if len(flag.path) == 1 and _several(option.type):
+        if len(flag.path) == 1 and _of_names(option.type):
+            settings |= {"action": "extend", "type": _names, "metavar": words.metavar(flag.path) or "A,B"}
+        elif len(flag.path) == 1 and _several(option.type):
             settings |= {"action": "extend", "nargs": "+"}
     action = group.add_argument(*flag.names, **settings)
     action.shown = shown

@@ -14,12 +14,14 @@ import msgspec
 from prill.cli.derive import Switches
 from prill.cli.showing import figures, progress_bar, say_counts, show_plan
 from prill.cli.stopping import stopping_on_ctrl_c
-from prill.errors import UsageError
 from prill.evaluators.combine import Savings
 from prill.files.outputs import words_beside
 from prill.files.shards import Shard
-from prill.runs.base import count_lines, opened_folders
+from prill.runs.base import count_trajectories
 from prill.runs.score import ScoreConfig, ScoreResult, plan_score, score_files_of
+from prill.runs.show import JudgesConfig, ShowConfig
+from prill.runs.show import judges as list_judges
+from prill.runs.show import show as find_verdicts
 from prill.scoring import Tally
 from prill.verdict_log import RETRIED
 
@@ -71,10 +73,7 @@ async def _score(config: ScoreConfig) -> ScoreResult:
 
 
 def _expected(config: ScoreConfig) -> int:
-    try:
-        total = count_lines(opened_folders(config.trajectories), config.limit)
-    except UsageError:
-        return 0  # the run says so
+    total = count_trajectories(config.trajectories, config.limit)
     shard = Shard.read(config.shard) if isinstance(config.shard, str) else config.shard
     return total if shard is None else round(total / shard.count)  # about: ids decide
 
@@ -144,4 +143,19 @@ def serve(config: ServeConfig, switches: Switches) -> int:
 
     run(config, announce=announce, ending=ending)
     LastResort().end_within(_END_SECONDS, EXIT_ALL)
+    return EXIT_ALL
+
+
+def show(config: ShowConfig, switches: Switches) -> int:
+    """`prill show`; 0."""
+    result = find_verdicts(config)
+    # In ASCII: a terminal obeys characters that JSON leaves as they are.
+    print(json.dumps(result.table(), indent=1) if switches.json else result)
+    return EXIT_ALL
+
+
+def judges(config: JudgesConfig, switches: Switches) -> int:
+    """`prill judges`; 0."""
+    result = list_judges(config)
+    print(json.dumps(result.rows) if switches.json and result.rows else result)
     return EXIT_ALL

@@ -33,6 +33,14 @@ def count_lines(paths: Iterable[str], limit: int | None = None) -> int:
     return count if limit is None else min(count, limit)
 
 
+def count_trajectories(paths: Iterable[str | Path], limit: int | None = None) -> int:
+    """The number of lines that trajectory files and folders of them have, for a progress bar; 0 where the run will fail."""
+    try:
+        return count_lines(map(str, trajectory_files(list(map(str, paths)))), limit)
+    except UsageError:
+        return 0
+
+
 @contextlib.contextmanager
 def run_budget(
     limit: float | None,
