@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from prill.evaluators.registry import make_judge as judge
     from prill.files.shards import Shard
     from prill.hf_dataset import from_dataset, to_dataset
-    from prill.loop import rollout
+    from prill.loop import run_episode
     from prill.models.registry import ModelConfig
     from prill.models.registry import make_model as model
     from prill.policies.registry import PolicyConfig
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     )
     from prill.runs.report import ReportConfig, report
     from prill.runs.rollout.episodes import EpisodesConfig
-    from prill.runs.rollout.run import RolloutConfig, plan_rollout, rollout_async
+    from prill.runs.rollout.run import RolloutConfig, plan_rollout, rollout, rollout_async
     from prill.runs.score import ScoreConfig, ScoreResult, score, score_async
     from prill.runs.serve import ServeConfig, serve, serve_async
     from prill.runs.show import JudgesConfig, ShowConfig, judges, show
@@ -160,6 +160,7 @@ __all__ = [
     "reward",
     "rollout",
     "rollout_async",
+    "run_episode",
     "score",
     "score_async",
     "score_files",
@@ -243,7 +244,8 @@ _HOMES = {
     "read_verdicts": "store",
     "report": "runs.report",
     "reward": "refine.rewards.reward:make_reward",
-    "rollout": "loop",
+    "rollout": "runs.rollout.run",
+    "run_episode": "loop",
     "rollout_async": "runs.rollout.run",
     "score": "runs.score",
     "score_async": "runs.score",
