@@ -22,7 +22,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from prill.emulators.miniwob.environment import MiniWoB
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.synapse.agent import Synapse, SynapseSpec
 from prill.policies.synapse.growth import exemplar_of
@@ -321,7 +321,7 @@ async def solved(environment: MiniWoB, task: str, seed: int) -> Exemplar | None:
     """The solution of a seed as an exemplar; None, and a line that says why, where the page does not reward it."""
     of = await environment.task(task, seed)
     policy = Synapse(Solver(task, of.goal), SynapseSpec(retrieval=False), opened=empty_memory(task))
-    run = await rollout(policy, environment, of, id=of.id, agent="synapse", max_steps=250)
+    run = await run_episode(policy, environment, of, id=of.id, agent="synapse", max_steps=250)
     label = await environment.grade(run)
     if label.note == "raw reward 1":
         one = exemplar_of(run, "oracle")

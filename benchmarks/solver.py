@@ -17,7 +17,7 @@ from pathlib import Path
 
 from prill.bench import paper_names, read_paper, tasks_of
 from prill.emulators.miniwob.environment import MiniWoB
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.testing.programmatic.policy import Programmatic
 
 LISTS = {paper.list_name: tasks_of(paper) for paper in map(read_paper, paper_names("miniwob")) if paper.list_name}
@@ -32,7 +32,7 @@ async def play(names: Sequence[str], seeds: range, *, staged: bool) -> dict[str,
             for name in names:
                 for seed in seeds:
                     task = await environment.task(name, seed)
-                    trajectory = await rollout(Programmatic(staged=staged), environment, task, id=f"{name}-{seed}")
+                    trajectory = await run_episode(Programmatic(staged=staged), environment, task, id=f"{name}-{seed}")
                     label = await environment.grade(trajectory)
                     solved[name] += bool(label.success)
                     if not label.success:

@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.evaluators.metrics import intervals, wilson
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.synapse.agent import Synapse, SynapseSpec
 from prill.policies.synapse.growth import grow
@@ -91,7 +91,7 @@ async def played(
 ) -> tuple[Trajectory, LabelRecord]:
     """One episode, and what the page says of it."""
     of = await environment.task(task, seed)
-    run = await rollout(Synapse(model, spec, opened=memory), environment, of, id=of.id, agent="synapse")
+    run = await run_episode(Synapse(model, spec, opened=memory), environment, of, id=of.id, agent="synapse")
     return run, await environment.grade(run)
 
 

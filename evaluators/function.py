@@ -20,8 +20,13 @@ _OFFERED = "True or False, a score from 0 to 1 (a float), None where it cannot t
 
 
 class FunctionJudge:
-    """A judge that asks a function; `as_judge` makes it. It satisfies `prill.protocols.Evaluator`, and can be pickled where the
-    function stands in a module or a file."""
+    """A judge that asks a function; `as_judge` makes it. It can be pickled where the function stands in a module or a file.
+
+    Args:
+        function: Judges a trajectory; see `as_judge` for what it may return.
+        info: Identifies the judge.
+        screenshots: Whether the function looks at the trajectory's screenshots.
+    """
 
     def __init__(
         self, function: Callable[[Trajectory], Answer | Awaitable[Answer]], info: EvaluatorInfo, *, screenshots: bool
@@ -43,7 +48,11 @@ class FunctionJudge:
         return [state.screenshot for state in trajectory.observations if state.screenshot] if self._looks else []
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """What the function says, as a verdict. Raises UsageError where that is none of what it may say."""
+        """What the function says, as a verdict.
+
+        Raises:
+            UsageError: The function returns something that is not an answer.
+        """
         own: list[Verdict] = []
 
         async def judge() -> Judgement:
@@ -98,15 +107,15 @@ def as_judge(
     `parse` and is logged. It may also return a whole `Verdict`. A plain `def` is called in a thread, several at a time.
 
     Args:
-        name: what verdicts record as the judge.
-        version: raise it when the verdicts change: a run goes on with the verdicts that are there as long as it is the same.
-        screenshots: whether the function looks at screenshots. A verdict then counts for these very images.
+        name: What verdicts record as the judge.
+        version: Raise it when the verdicts change: a run goes on with the verdicts that are there as long as it is the same.
+        screenshots: Whether the function looks at screenshots. A verdict then counts for these very images.
 
     Returns:
         A decorator; what it gives is a judge.
 
     Raises:
-        UsageError: name or version is not text, or what is decorated does not take one trajectory.
+        UsageError: Name or version is not text, or what is decorated does not take one trajectory.
     """
     if not isinstance(name, str):
         raise UsageError("as_judge needs a name and a version: write @prill.as_judge('name', version='1')")

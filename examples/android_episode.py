@@ -9,7 +9,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from prill import Action, Observation, Step, Task, rollout, write_trajectories
+from prill import Action, Observation, Step, Task, run_episode, write_trajectories
 from prill.emulators import Android, AndroidSpec
 
 
@@ -28,7 +28,7 @@ async def main(out: Path, serial: str | None, appium: str | None) -> None:
     environment = Android(out / "images", spec)
     task = Task(goal="Look at the settings", platform="android", start_url="app:com.android.settings")
     try:
-        trajectory = await rollout(LookAtSettings(), environment, task, id="settings", agent="script")
+        trajectory = await run_episode(LookAtSettings(), environment, task, id="settings", agent="script")
     finally:
         await environment.close()
     for step in trajectory.steps:

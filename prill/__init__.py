@@ -10,6 +10,7 @@ from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, T
 
 if TYPE_CHECKING:
     from prill.captioner.registry import CaptionerConfig, make_captioner
+    from prill.datasets.formats import FormatConfig
     from prill.emulators.airline.config import AirlineConfig
     from prill.emulators.android.config import AndroidConfig
     from prill.emulators.browser.config import WebConfig
@@ -26,23 +27,53 @@ if TYPE_CHECKING:
     from prill.evaluators.registry import JudgeConfig
     from prill.evaluators.registry import make_judge as judge
     from prill.files.shards import Shard
-    from prill.loop import rollout
+    from prill.hf_dataset import from_dataset, to_dataset
+    from prill.loop import run_episode
     from prill.models.registry import ModelConfig
     from prill.models.registry import make_model as model
     from prill.policies.registry import PolicyConfig
     from prill.policies.registry import make_policy as policy
     from prill.refine.reflector import LessonsConfig
     from prill.refine.retries import RetrySpec
+    from prill.refine.rewards.reward import RewardConfig
     from prill.refine.rewards.reward import make_reward as reward
+    from prill.runs.annotate import AnnotateConfig, annotate, annotate_async
+    from prill.runs.data import (
+        AcceptConfig,
+        CheckConfig,
+        ConvertConfig,
+        MergeConfig,
+        TableConfig,
+        accept,
+        check,
+        convert,
+        merge,
+        write_table,
+    )
     from prill.runs.devices import DevicesConfig, devices, devices_async
     from prill.runs.filtered_bc import FilteredBCConfig, filtered_bc, filtered_bc_async
+    from prill.runs.papers import (
+        ConversationsConfig,
+        ExemplarsConfig,
+        RankConfig,
+        conversations,
+        conversations_async,
+        exemplars,
+        exemplars_async,
+        rank,
+        rank_async,
+    )
     from prill.runs.reflexion import ReflexionConfig, reflexion, reflexion_async
+    from prill.runs.report import ReportConfig, report
     from prill.runs.rollout.episodes import EpisodesConfig
-    from prill.runs.rollout.run import RolloutConfig, plan_rollout, rollout_async
-    from prill.runs.score import ScoreConfig
+    from prill.runs.rollout.run import RolloutConfig, plan_rollout, rollout, rollout_async
+    from prill.runs.score import ScoreConfig, ScoreResult, score, score_async
+    from prill.runs.serve import ServeConfig, serve, serve_async
+    from prill.runs.show import JudgesConfig, ShowConfig, judges, show
     from prill.runs.simulation import SimulationConfig, simulate_retries
     from prill.runs.sites import check_sites, check_sites_async
-    from prill.scoring import score, score_files, score_stream
+    from prill.runs.watch import WatchConfig, watch
+    from prill.scoring import score_files, score_stream
     from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
     from prill.tables import table
     from prill.verdict_log import merge_verdicts
@@ -50,24 +81,33 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AcceptConfig",
     "Action",
     "AirlineConfig",
     "AndroidConfig",
+    "AnnotateConfig",
     "BadLine",
     "BrowserGymConfig",
     "CaptionerConfig",
+    "CheckConfig",
+    "ConversationsConfig",
+    "ConvertConfig",
     "DevicesConfig",
     "EndpointError",
     "EnvironmentConfig",
     "EnvironmentFailure",
     "EpisodesConfig",
     "EvaluatorInfo",
+    "ExemplarsConfig",
     "FilteredBCConfig",
+    "FormatConfig",
     "InputError",
     "IosConfig",
     "JudgeConfig",
+    "JudgesConfig",
     "LabelRecord",
     "LessonsConfig",
+    "MergeConfig",
     "Mind2WebConfig",
     "MiniWobConfig",
     "ModelConfig",
@@ -76,108 +116,179 @@ __all__ = [
     "OwnEnvironmentConfig",
     "PolicyConfig",
     "PrillError",
+    "RankConfig",
     "ReflexionConfig",
+    "ReportConfig",
     "RetrySpec",
+    "RewardConfig",
     "RolloutConfig",
     "ScoreConfig",
+    "ScoreResult",
+    "ServeConfig",
     "Shard",
+    "ShowConfig",
     "SimulationConfig",
     "Step",
+    "TableConfig",
     "Task",
     "Trajectory",
     "Unscored",
     "Usage",
     "UsageError",
     "Verdict",
+    "WatchConfig",
     "WebArenaConfig",
     "WebConfig",
+    "accept",
     "agreement",
+    "annotate",
+    "annotate_async",
     "as_judge",
+    "check",
     "check_sites",
     "check_sites_async",
+    "conversations",
+    "conversations_async",
+    "convert",
     "devices",
     "devices_async",
     "environment",
+    "exemplars",
+    "exemplars_async",
     "filtered_bc",
     "filtered_bc_async",
+    "from_dataset",
     "judge",
+    "judges",
     "make_captioner",
+    "merge",
     "merge_verdicts",
     "model",
     "plan_rollout",
     "policy",
+    "rank",
+    "rank_async",
     "read_labels",
     "read_trajectories",
     "read_verdicts",
     "reflexion",
     "reflexion_async",
+    "report",
     "reward",
     "rollout",
     "rollout_async",
+    "run_episode",
     "score",
+    "score_async",
     "score_files",
     "score_stream",
+    "serve",
+    "serve_async",
+    "show",
     "simulate_retries",
     "table",
+    "to_dataset",
+    "watch",
     "write_labels",
+    "write_table",
     "write_trajectories",
 ]
 # What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
 _HOMES = {
+    "AcceptConfig": "runs.data",
     "AirlineConfig": "emulators.airline.config",
     "AndroidConfig": "emulators.android.config",
+    "AnnotateConfig": "runs.annotate",
     "BadLine": "store",
     "BrowserGymConfig": "emulators.browsergym.config",
     "CaptionerConfig": "captioner.registry",
+    "CheckConfig": "runs.data",
+    "ConversationsConfig": "runs.papers",
+    "ConvertConfig": "runs.data",
     "DevicesConfig": "runs.devices",
     "EnvironmentConfig": "emulators.settings",
     "EpisodesConfig": "runs.rollout.episodes",
+    "ExemplarsConfig": "runs.papers",
     "FilteredBCConfig": "runs.filtered_bc",
+    "FormatConfig": "datasets.formats",
     "IosConfig": "emulators.ios.config",
     "JudgeConfig": "evaluators.registry",
+    "JudgesConfig": "runs.show",
     "LessonsConfig": "refine.reflector",
+    "MergeConfig": "runs.data",
     "Mind2WebConfig": "emulators.mind2web.config",
     "MiniWobConfig": "emulators.miniwob.config",
     "ModelConfig": "models.registry",
     "OwnEnvironmentConfig": "emulators.own",
     "PolicyConfig": "policies.registry",
+    "RankConfig": "runs.papers",
     "ReflexionConfig": "runs.reflexion",
+    "ReportConfig": "runs.report",
     "RetrySpec": "refine.retries",
+    "RewardConfig": "refine.rewards.reward",
     "RolloutConfig": "runs.rollout.run",
     "ScoreConfig": "runs.score",
+    "ScoreResult": "runs.score",
+    "ServeConfig": "runs.serve",
     "Shard": "files.shards",
+    "ShowConfig": "runs.show",
     "SimulationConfig": "runs.simulation",
+    "TableConfig": "runs.data",
+    "WatchConfig": "runs.watch",
     "WebArenaConfig": "emulators.webarena.config",
     "WebConfig": "emulators.browser.config",
+    "accept": "runs.data",
     "agreement": "evaluators.meta.agreement:agreement",
+    "annotate": "runs.annotate",
+    "annotate_async": "runs.annotate",
     "as_judge": "evaluators.function",
+    "check": "runs.data",
     "check_sites": "runs.sites",
     "check_sites_async": "runs.sites",
+    "conversations": "runs.papers",
+    "conversations_async": "runs.papers",
+    "convert": "runs.data",
     "devices": "runs.devices",
     "devices_async": "runs.devices",
     "environment": "emulators.registry:make_environment",
+    "exemplars": "runs.papers",
+    "exemplars_async": "runs.papers",
     "filtered_bc": "runs.filtered_bc",
     "filtered_bc_async": "runs.filtered_bc",
+    "from_dataset": "hf_dataset",
     "judge": "evaluators.registry:make_judge",
+    "judges": "runs.show",
     "make_captioner": "captioner.registry",
+    "merge": "runs.data",
     "merge_verdicts": "verdict_log",
     "model": "models.registry:make_model",
     "plan_rollout": "runs.rollout.run",
     "policy": "policies.registry:make_policy",
+    "rank": "runs.papers",
+    "rank_async": "runs.papers",
     "read_labels": "store",
     "read_trajectories": "store",
     "read_verdicts": "store",
     "reflexion": "runs.reflexion",
     "reflexion_async": "runs.reflexion",
+    "report": "runs.report",
     "reward": "refine.rewards.reward:make_reward",
-    "rollout": "loop",
+    "rollout": "runs.rollout.run",
     "rollout_async": "runs.rollout.run",
-    "score": "scoring",
+    "run_episode": "loop",
+    "score": "runs.score",
+    "score_async": "runs.score",
     "score_files": "scoring",
     "score_stream": "scoring",
+    "serve": "runs.serve",
+    "serve_async": "runs.serve",
+    "show": "runs.show",
     "simulate_retries": "runs.simulation",
     "table": "tables",
+    "to_dataset": "hf_dataset",
+    "watch": "runs.watch",
     "write_labels": "store",
+    "write_table": "runs.data",
     "write_trajectories": "store",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -17,7 +17,7 @@ _T = TypeVar("_T", Action, Observation)
 _NO_ACTION = "the agent's model gave no action"  # how the error of such an episode begins, on record
 
 
-async def rollout(
+async def run_episode(
     policy: Policy,
     environment: Environment,
     task: Task,

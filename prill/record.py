@@ -13,7 +13,7 @@ import msgspec
 
 from prill.errors import BudgetSpent, EnvironmentFailure, PrillError, Unscored
 from prill.files.checksums import Checksums
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.models.guard import PATIENCE
 from prill.models.ledger import Meter, metered
 from prill.protocols import Abridging, E, Environment, Lender, Policy
@@ -219,7 +219,7 @@ class _Run(Generic[E]):
 
     async def _rollout(self, episode: Episode[E], environment: E, task: Task, watch: _Watch) -> Trajectory:
         try:
-            return await rollout(
+            return await run_episode(
                 episode.policy(),
                 environment,
                 task,

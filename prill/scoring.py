@@ -8,11 +8,11 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
 
 from prill.checks import checked_trajectories, expect_judge
 from prill.errors import InputError, UsageError
@@ -33,6 +33,7 @@ from prill.workers.parts import Ended, Shards
 from prill.workers.pool import Workers
 
 CONCURRENCY = 16
+R = TypeVar("R")
 _MOST_PROBLEMS = 20
 
 
@@ -93,6 +94,39 @@ class Tally(RunTally):
         return self.succeeded + self.failed + sum(self.unscored.values())
 
 
+async def score_async(
+    trajectories: Iterable[Item] | str | os.PathLike[str],
+    judge: Evaluator,
+    *,
+    concurrency: int | None = None,
+    transcripts: str | os.PathLike[str] | None = None,
+) -> Verdicts:
+    """Judges trajectories in memory, or those of one file.
+
+    Args:
+        trajectories: A list or another iterable of `Trajectory`, or the path of a trajectory file. Of a list, all are checked
+            before the first is judged. Broken lines (`BadLine`) become verdicts unscored with `input`.
+        judge: What `prill.judge(name, …)` or `prill.as_judge` makes.
+        concurrency: How many trajectories are judged at a time; None: as many as the judge's model takes calls.
+        transcripts: A folder to keep what models were asked and answered; None: it is not kept.
+
+    Returns:
+        The verdicts in the order of the trajectories, or of the lines of the file. What could not be judged is unscored, with a
+        reason; where the judge itself raised, with the name of the exception, and its traceback is logged once.
+
+    Raises:
+        InputError: A trajectory has a value of another type than its record says; the message names the field.
+        UsageError: What is given is not a judge, or not trajectories.
+        EndpointError: The judge's model cannot be asked at all.
+    """
+    expect_judge(judge)
+    at_once = concurrency or _concurrency(judge)
+    with transcript_log(transcripts) as log:
+        source = enumerate(_items(trajectories))
+        verdicts = {place: verdict async for place, verdict in _stream(judge, source, at_once, log)}
+    return Verdicts(verdicts[place] for place in sorted(verdicts))
+
+
 def score(
     trajectories: Iterable[Item] | str | os.PathLike[str],
     judge: Evaluator,
@@ -100,41 +134,38 @@ def score(
     concurrency: int | None = None,
     transcripts: str | os.PathLike[str] | None = None,
 ) -> Verdicts:
-    """Judges trajectories: the one synchronous door, for scripts. In a notebook, where an event loop is running already, too.
-
-    Args:
-        trajectories: a list or another iterable of `Trajectory`, or the path of a trajectory file. Of a list, all are checked
-            before the first is judged. Broken lines (`BadLine`) become verdicts unscored with `input`.
-        judge: what `prill.judge(name, …)` or `prill.as_judge` makes.
-        concurrency: how many trajectories are judged at a time; None: as many as the judge's model takes calls.
-        transcripts: a folder to keep what models were asked and answered; None: it is not kept.
-
-    Returns:
-        The verdicts in the order of the trajectories, or of the lines of the file. What could not be judged is unscored, with a
-        reason; where the judge itself raised, with the name of the exception, and its traceback is logged once.
-
-    Raises:
-        InputError: a trajectory has a value of another type than its record says; the message names the field.
-        UsageError: what is given is not a judge, or not trajectories.
-        EndpointError: the judge's model cannot be asked at all.
-    """
+    """Judges trajectories in memory, or those of one file, for scripts and notebooks: `score_async`, waited for."""
     expect_judge(judge)
+    return wait_for(lambda: score_async(trajectories, judge, concurrency=concurrency, transcripts=transcripts))
 
-    async def run() -> Verdicts:
-        at_once = concurrency or _concurrency(judge)
-        with transcript_log(transcripts) as log:
-            source = enumerate(_items(trajectories))
-            verdicts = {place: verdict async for place, verdict in _stream(judge, source, at_once, log)}
-        return Verdicts(verdicts[place] for place in sorted(verdicts))
 
+def wait_for(run: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """The result of an asynchronous run, from a script or from a notebook where an event loop is running already.
+
+    An interrupt ends the run in both.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(run())
     from concurrent.futures import ThreadPoolExecutor
 
+    cancel: list[Callable[[], object]] = []
+
+    async def cancellable() -> R:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        if task is not None:
+            cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await run()
+
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, run()).result()
+        running = thread.submit(lambda: asyncio.run(cancellable()))
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            for end in cancel:
+                end()
+            raise
 
 
 async def score_stream(
@@ -147,18 +178,18 @@ async def score_stream(
     """Judges trajectories and gives each verdict when it is there; the input is read only as far as needed.
 
     Args:
-        trajectories: as for `score`.
-        judge: as for `score`.
-        concurrency: how many trajectories are judged at a time; None: as many as the judge's model takes calls.
-        transcripts: a folder to keep what models were asked and answered; None: it is not kept.
+        trajectories: As for `score`.
+        judge: As for `score`.
+        concurrency: How many trajectories are judged at a time; None: as many as the judge's model takes calls.
+        transcripts: A folder to keep what models were asked and answered; None: it is not kept.
 
     Yields:
         The verdicts, in the order in which they are ready.
 
     Raises:
-        InputError: as `score`; of other iterables than lists when the trajectory's turn comes.
-        UsageError: as `score`.
-        EndpointError: as `score`.
+        InputError: As `score`; of other iterables than lists when the trajectory's turn comes.
+        UsageError: As `score`.
+        EndpointError: As `score`.
     """
     expect_judge(judge)
     at_once = concurrency or _concurrency(judge)

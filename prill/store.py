@@ -44,7 +44,14 @@ _R = TypeVar("_R", Trajectory, LabelRecord)
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no trajectory. `id` is the trajectory's own id when that much could be read, else "file:line"."""
+    """A line that is not a trajectory.
+
+    Args:
+        id: The trajectory's own id where that could be read, else "file:line".
+        place: Where the line is: "file:line".
+        problem: What is wrong with it.
+        raw: The line.
+    """
 
     id: str
     place: str
@@ -78,8 +85,8 @@ def read_trajectories(
     the current one); whether they exist is found out by whoever opens them.
 
     Args:
-        path: a trajectory file (JSON Lines, plain or gzip), a folder of them, or `-` for standard input.
-        on_error: what is done with a line that is no trajectory. `raise` ends the reading with an error that names file and
+        path: A trajectory file (JSON Lines, plain or gzip), a folder of them, or `-` for standard input.
+        on_error: What is done with a line that is no trajectory. `raise` ends the reading with an error that names file and
             line. `skip` leaves it out; how many were left out is logged as a warning at the end. `yield` gives a `BadLine` in
             its place; `prill.score` makes it a verdict unscored with `input`.
 
@@ -87,8 +94,8 @@ def read_trajectories(
         An iterator of `Trajectory`; with `yield`, of `Trajectory` and `BadLine`.
 
     Raises:
-        InputError: a line is broken, with `raise`; in all cases, an archive is damaged and cannot be read further.
-        UsageError: there is no such file, a folder has no trajectories, or `on_error` is something else.
+        InputError: A line is broken, with `raise`; in all cases, an archive is damaged and cannot be read further.
+        UsageError: There is no such file, a folder has no trajectories, or `on_error` is something else.
     """
     if on_error not in get_args(OnError):
         raise UsageError(f"on_error is {on_error!r}: give one of {', '.join(get_args(OnError))}", parameters=("on_error",))
@@ -148,7 +155,7 @@ def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
     if not isinstance(record, dict):
         raise InputError(f"expected a JSON object, got {type(record).__name__}")
     extras: dict[str, Any] = {}
-    _move_extras(record, Trajectory, "", extras)
+    move_extras(record, Trajectory, "", extras)
     try:
         trajectory = msgspec.convert(record, Trajectory)
     except msgspec.ValidationError as error:
@@ -221,13 +228,35 @@ def _half_character(value: object, at: str) -> str | None:
 
 
 def read_verdicts(path: str | os.PathLike[str]) -> Iterator[Verdict]:
-    """Every verdict of a file in order. An incomplete last line, left by a crash, is skipped with a warning."""
+    """Reads the verdicts of a file, in order.
+
+    Args:
+        path: A verdict file. An incomplete last line, left by a crash, is skipped with a warning.
+
+    Yields:
+        The verdicts.
+
+    Raises:
+        UsageError: The file cannot be read, or holds something else.
+        InputError: A line is broken.
+    """
     _expect(path, "verdicts")
     yield from _records(path, Verdict)
 
 
 def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
-    """Every label of a file in order. Raises UsageError for a verdict file: a judge's word would pass for a person's."""
+    """Reads the labels of a file, in order.
+
+    Args:
+        path: A label file. A verdict file is refused: a judge's word would pass for a person's.
+
+    Yields:
+        The labels.
+
+    Raises:
+        UsageError: The file cannot be read, or holds something else.
+        InputError: A line is broken.
+    """
     _expect(path, "labels")
     yield from _records(path, LabelRecord)
 
@@ -267,25 +296,26 @@ def _id_of(data: bytes) -> str | None:
     return id if isinstance(id, str) and id else None
 
 
-def _move_extras(record: object, cls: type, at: str, extras: dict[str, Any]) -> None:
+def move_extras(record: object, cls: type, at: str, extras: dict[str, Any]) -> None:
+    """Takes keys that a record does not have out of its plain types, into `extras`, by their path."""
     if not isinstance(record, dict):
         return
     if not record.keys() <= _FIELDS[cls]:
         for key in [k for k in record if k not in _FIELDS[cls]]:
             extras[f"{at}{key}"] = record.pop(key)
     if cls is Trajectory:
-        _move_extras(record.get("task"), Task, f"{at}task.", extras)
-        _move_extras(record.get("final"), Observation, f"{at}final.", extras)
+        move_extras(record.get("task"), Task, f"{at}task.", extras)
+        move_extras(record.get("final"), Observation, f"{at}final.", extras)
         steps = record.get("steps")
         for i, step in enumerate(steps if isinstance(steps, list) else ()):
-            _move_extras(step, Step, f"{at}steps[{i}].", extras)
+            move_extras(step, Step, f"{at}steps[{i}].", extras)
     elif cls is Task:
         earlier = record.get("earlier")
         for i, turn in enumerate(earlier if isinstance(earlier, list) else ()):
-            _move_extras(turn, Trajectory, f"{at}earlier[{i}].", extras)
+            move_extras(turn, Trajectory, f"{at}earlier[{i}].", extras)
     elif cls is Step:
-        _move_extras(record.get("observation"), Observation, f"{at}observation.", extras)
-        _move_extras(record.get("action"), Action, f"{at}action.", extras)
+        move_extras(record.get("observation"), Observation, f"{at}observation.", extras)
+        move_extras(record.get("action"), Action, f"{at}action.", extras)
 
 
 def with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str], at: str = "$") -> Trajectory:
@@ -353,16 +383,16 @@ def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Traj
     moved as a whole.
 
     Args:
-        path: the file to write; one with trajectories is replaced.
-        trajectories: the records, each with an id of its own; they are taken one at a time.
+        path: The file to write; one with trajectories is replaced.
+        trajectories: The records, each with an id of its own; they are taken one at a time.
 
     Returns:
         How many trajectories there are.
 
     Raises:
-        InputError: a record could not be read back: the message names it, the field, what was expected and what is there. That
+        InputError: A record could not be read back: the message names it, the field, what was expected and what is there. That
             is so for a value of another type, a screenshot that is missing, and an unpaired surrogate. Nothing is written.
-        UsageError: ids come again, the file cannot be written, or it holds something else. Nothing is written.
+        UsageError: Ids come again, the file cannot be written, or it holds something else. Nothing is written.
     """
     check_output(path, "trajectories")
     root = folder_of(path)
@@ -385,15 +415,15 @@ def write_labels(path: str | os.PathLike[str], labels: Iterable[LabelRecord]) ->
     """Writes a label file, packed when its name ends in .gz. The file appears when it is whole.
 
     Args:
-        path: the file to write; one with labels is replaced.
-        labels: the records. An id may come again, but not from the same annotator of one source.
+        path: The file to write; one with labels is replaced.
+        labels: The records. An id may come again, but not from the same annotator of one source.
 
     Returns:
         How many labels there are.
 
     Raises:
-        InputError: a record could not be read back, as for `write_trajectories`. Nothing is written.
-        UsageError: a label comes again, the file cannot be written, or it holds something else. Nothing is written.
+        InputError: A record could not be read back, as for `write_trajectories`. Nothing is written.
+        UsageError: A label comes again, the file cannot be written, or it holds something else. Nothing is written.
     """
     check_output(path, "labels")
 

@@ -246,6 +246,10 @@ class Merged:
     left_out: int
     cut: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        twice = f"; {self.left_out} lines left out, whose ids have a better or newer one" if self.left_out else ""
+        return f"{self.verdicts} verdicts, {self.unscored} of them unscored{twice}"
+
 
 def merge_verdicts(paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> Merged:
     """Merges verdict files, such as the shards of one run, into one file that holds each id once.

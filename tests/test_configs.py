@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 import prill
 from prill.cli.commands import COMMANDS
-from prill.cli.derive import Switches, derive
+from prill.cli.derive import Switches, Words, derive
 from prill.config.values import Config, config_options
 from prill.errors import UsageError
 from prill.refine import Arm
@@ -69,6 +69,142 @@ WAYS: dict[str, list[Ways]] = {
                 judge={"name": "modular", "captioner": {"name": "vlm", "model": "m"}},
                 transcripts=False,
                 processes=2,
+            ),
+        ),
+    ],
+    "serve": [
+        Ways(
+            "--judge modular --judge.captioner text --model m --kind score --length-penalty 0.5 --port 0 --window 50",
+            """
+            port = 0
+            model = "m"
+            [reward]
+            kind = "score"
+            length-penalty = 0.5
+            judge = "modular"
+            captioner = "text"
+            [reward.watch]
+            window = 50
+            """,
+            lambda: prill.ServeConfig(
+                port=0,
+                model="m",
+                reward=prill.RewardConfig(
+                    judge=prill.JudgeConfig("modular", captioner="text"),
+                    kind="score",
+                    length_penalty=0.5,
+                    watch={"window": 50},
+                ),
+            ),
+        ),
+        Ways(
+            "--judge always-fail --reward.on-unscored value --value=-1 --concurrency 4 --observations w.jsonl --drift-alarm",
+            """
+            concurrency = 4
+            [reward]
+            judge = {name = "always-fail"}
+            on_unscored = "value"
+            value = -1
+            watch = {observations = "w.jsonl", drift_alarm = true}
+            """,
+            lambda: prill.ServeConfig(
+                concurrency=4,
+                reward={
+                    "judge": "always-fail",
+                    "on_unscored": "value",
+                    "value": -1,
+                    "watch": {"observations": Path("w.jsonl"), "drift_alarm": True},
+                },
+            ),
+        ),
+    ],
+    "watch": [
+        Ways(
+            "a.jsonl b.jsonl -o w.html --student s.jsonl t.jsonl --window 50 --chance 0.01 --drift-alarm",
+            """
+            logs = ["a.jsonl", "b.jsonl"]
+            output = "w.html"
+            student = ["s.jsonl", "t.jsonl"]
+            window = 50
+            chance = 0.01
+            drift-alarm = true
+            """,
+            lambda: prill.WatchConfig(
+                logs=["a.jsonl", Path("b.jsonl")],
+                output="w.html",
+                student=["s.jsonl", "t.jsonl"],
+                window=50,
+                chance=0.01,
+                drift_alarm=True,
+            ),
+        ),
+    ],
+    "exemplars": [
+        Ways(
+            "a.jsonl b.jsonl --verdicts v.jsonl -o memory --threshold 0.5 --per-task 2 --shipped --labels l.jsonl --truth anna",
+            """
+            trajectories = ["a.jsonl", "b.jsonl"]
+            verdicts = "v.jsonl"
+            output = "memory"
+            threshold = 0.5
+            per-task = 2
+            shipped = true
+            labels = "l.jsonl"
+            truth = "anna"
+            """,
+            lambda: prill.ExemplarsConfig(
+                trajectories=["a.jsonl", "b.jsonl"],
+                verdicts="v.jsonl",
+                output=Path("memory"),
+                threshold=0.5,
+                per_task=2,
+                shipped=True,
+                labels="l.jsonl",
+                truth="anna",
+            ),
+        ),
+    ],
+    "rank": [
+        Ways(
+            "g.jsonl -o s.json --ranker embedding:minilm --ranked r.jsonl --base-url http://x --batch 4 --no-resume",
+            """
+            trajectories = "g.jsonl"
+            output = "s.json"
+            ranker = "embedding:minilm"
+            ranked = "r.jsonl"
+            base_url = "http://x"
+            batch = 4
+            resume = false
+            """,
+            lambda: prill.RankConfig(
+                trajectories=Path("g.jsonl"),
+                output="s.json",
+                ranker="embedding:minilm",
+                ranked="r.jsonl",
+                base_url="http://x",
+                batch=4,
+                resume=False,
+            ),
+        ),
+    ],
+    "conversations": [
+        Ways(
+            "in.json -o out.json --model m --base-url http://x --most-tasks 4 --budget-usd 2 --concurrency 3",
+            """
+            source = "in.json"
+            output = "out.json"
+            most-tasks = 4
+            budget_usd = 2
+            concurrency = 3
+            model = {name = "m", base_url = "http://x"}
+            """,
+            lambda: prill.ConversationsConfig(
+                source="in.json",
+                output="out.json",
+                model=prill.ModelConfig("m", base_url="http://x"),
+                most_tasks=4,
+                budget_usd=2,
+                concurrency=3,
             ),
         ),
     ],
@@ -222,6 +358,115 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "show": [
+        Ways(
+            "shop-17 --verdicts v.jsonl w.jsonl --trajectories t.jsonl --transcripts calls",
+            "id = 'shop-17'\nverdicts = ['v.jsonl', 'w.jsonl']\ntrajectories = ['t.jsonl']\ntranscripts = 'calls'",
+            lambda: prill.ShowConfig(
+                id="shop-17", verdicts=["v.jsonl", Path("w.jsonl")], trajectories=["t.jsonl"], transcripts=Path("calls")
+            ),
+        ),
+    ],
+    "judges": [
+        Ways(
+            "vlm --prompt-name main",
+            "judge = 'vlm'\nprompt-name = 'main'",
+            lambda: prill.JudgesConfig(judge="vlm", prompt_name="main"),
+        ),
+    ],
+    "report": [
+        Ways(
+            "t.jsonl -o r.html --verdicts v.jsonl --labels a.jsonl b.jsonl --annotator ada --no-transcripts --threshold 0.5 "
+            "--by task,mood",
+            """
+            trajectories = ["t.jsonl"]
+            output = "r.html"
+            verdicts = ["v.jsonl"]
+            labels = ["a.jsonl", "b.jsonl"]
+            truth = "ada"
+            transcripts = false
+            threshold = 0.5
+            by = ["task", "mood"]
+            """,
+            lambda: prill.ReportConfig(
+                trajectories=["t.jsonl"],
+                output=Path("r.html"),
+                verdicts=["v.jsonl"],
+                labels=[Path("a.jsonl"), "b.jsonl"],
+                truth="ada",
+                transcripts=False,
+                threshold=0.5,
+                by=["task", "mood"],
+            ),
+        ),
+    ],
+    "annotate": [
+        Ways(
+            "t.jsonl -o l.jsonl --annotator ada --order random --seed 3 --blind --earlier b.jsonl",
+            """
+            trajectories = ["t.jsonl"]
+            output = "l.jsonl"
+            annotator = "ada"
+            order = "random"
+            seed = 3
+            blind = true
+            earlier = ["b.jsonl"]
+            """,
+            lambda: prill.AnnotateConfig(
+                trajectories=["t.jsonl"],
+                output="l.jsonl",
+                annotator=" ada ",
+                order="random",
+                seed=3,
+                blind=True,
+                earlier=[Path("b.jsonl")],
+            ),
+        ),
+        Ways(
+            "--captions c.jsonl --annotator ada",
+            "captions = 'c.jsonl'\nannotator = 'ada'",
+            lambda: prill.AnnotateConfig(captions=Path("c.jsonl"), annotator="ada"),
+        ),
+    ],
+    "table": [
+        Ways(
+            "v.jsonl --labels l.jsonl --source human --format csv -o t.txt",
+            "verdicts = 'v.jsonl'\nlabels = 'l.jsonl'\nsource = 'human'\nformat = 'csv'\noutput = 't.txt'",
+            lambda: prill.TableConfig(
+                verdicts=Path("v.jsonl"), labels="l.jsonl", source="human", format="csv", output=Path("t.txt")
+            ),
+        ),
+    ],
+    "merge": [
+        Ways(
+            "a.jsonl b.jsonl -o v.jsonl",
+            "verdicts = ['a.jsonl', 'b.jsonl']\noutput = 'v.jsonl'",
+            lambda: prill.MergeConfig(verdicts=["a.jsonl", Path("b.jsonl")], output="v.jsonl"),
+        ),
+    ],
+    "accept": [
+        Ways("runs/one", "folder = 'runs/one'", lambda: prill.AcceptConfig(folder=Path("runs/one"))),
+    ],
+    "check": [
+        Ways(
+            "a.jsonl runs --images",
+            "files = ['a.jsonl', 'runs']\nimages = true",
+            lambda: prill.CheckConfig(files=["a.jsonl", Path("runs")], images=True),
+        ),
+        Ways("--schema labels", "schema = 'labels'", lambda: prill.CheckConfig(schema="labels")),
+    ],
+    "convert": [
+        Ways(
+            "mind2web in -o out --scores s.pkl",
+            "source = 'in'\noutput = 'out'\nformat = {name = 'mind2web', scores = 's.pkl'}",
+            lambda: prill.ConvertConfig(format=prill.FormatConfig("mind2web", scores="s.pkl"), source=Path("in"), output="out"),
+        ),
+        Ways(
+            "webarena in -o out",
+            "format = 'webarena'\nsource = 'in'\noutput = 'out'",
+            lambda: prill.ConvertConfig(format="webarena", source="in", output=Path("out")),
+        ),
+    ],
 }
 CASES = [pytest.param(name, ways, id=f"{name}-{index}") for name, each in WAYS.items() for index, ways in enumerate(each)]
 
@@ -286,9 +531,61 @@ def test_flags_come_over_the_file(tmp_path: Path) -> None:
     assert other.table()["judge"] == {"name": "self-report"}
 
 
+def test_what_a_part_makes_of_a_word_is_left_to_it(tmp_path: Path) -> None:
+    config, _ = read("score", ["t.jsonl", "-o", "v.jsonl", "--judge", "vlm", "--model", "m", "--cache", str(tmp_path / "kept")])
+    assert isinstance(config, prill.ScoreConfig)
+    assert config.model == prill.ModelConfig("m", cache=str(tmp_path / "kept"))
+    assert isinstance(config.model, prill.ModelConfig) and prill.model(config.model).name == "m"
+
+
+@pytest.mark.parametrize(
+    ("argv", "trajectories"),
+    [
+        ("-o v a --judge vlm b", ("a", "b")),
+        ("a --judge vlm --limit 1 b -o v", ("a", "b")),
+        ("-o v --judge vlm -- -a b", ("-a", "b")),
+        ("- -o v --judge vlm", ("-",)),
+    ],
+)
+def test_words_may_stand_among_flags(argv: str, trajectories: tuple[str, ...]) -> None:
+    config, _ = read("score", argv.split())
+    assert isinstance(config, prill.ScoreConfig)
+    assert config.trajectories == trajectories
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odd(Config):
+    """A list, a word after it, a list of names, a list of paths."""
+
+    runs: Sequence[str | Path]
+    labels: str | Path
+    names: Sequence[str] = ()
+    more: Sequence[str | Path] = ()
+
+
+@pytest.mark.parametrize(
+    ("argv", "table"),
+    [
+        ("a b c", {"runs": ["a", "b"], "labels": "c"}),
+        ("--names x,y a --names z b", {"runs": ["a"], "labels": "b", "names": ["x", "y", "z"]}),
+        ("a b --more c,d e", {"runs": ["a"], "labels": "b", "more": ["c,d", "e"]}),
+    ],
+)
+def test_last_word_after_a_list_is_the_next_field(argv: str, table: dict[str, Any]) -> None:
+    derived, rest = derive(Odd, argv.split(), Words(("runs", "labels")), prog="prill odd")
+    assert derived.read(rest)[0] == Odd.read(table)
+
+
+def test_words_without_a_place_are_refused() -> None:
+    derived, rest = derive(Odd, ["a", "b"], Words(("labels",)), prog="prill odd")
+    with pytest.raises(UsageError, match="b: there is no place for more words"):
+        derived.read(rest)
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        (["--judge", "vlm", "s.toml"], "s.toml: there is no place for it here; a file of options stands first: s.toml"),
         (["--judgee", "vlm"], "--judgee: there is no such option (did you mean '--judge'?)"),
         (["--judge", "vlm", "--judge.frame", "2"], "--judge.frame: there is no such option (did you mean '--judge.frames'?)"),
         (["--judge", "vlm", "--judge.frames", "two"], "--judge.frames: Expected `int`"),
@@ -317,3 +614,18 @@ def test_wrong_keys_are_named_with_their_file(table: str, message: str, tmp_path
     with pytest.raises(UsageError) as raised:
         read("score", [str(path), *(() if "judge" in table else ("--judge", "vlm"))])
     assert str(raised.value).startswith(f"{path}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"output": 5}, "output: Expected `str`, got `int`"),
+        ({"trajectories": "t.jsonl"}, "trajectories: Expected `array`, got `str`"),
+        ({"trajectories": ["t.jsonl", None]}, "trajectories: Expected `str`, got `null` - at `$[1]`"),
+        ({"transcripts": 1.5}, "transcripts: Expected `bool | str`"),
+    ],
+)
+def test_paths_are_checked(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        prill.ScoreConfig(**{"trajectories": ["t.jsonl"], "output": "v.jsonl", "judge": "vlm", **given})
+    assert message in str(raised.value)

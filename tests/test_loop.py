@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from prill.errors import EnvironmentFailure, Refusal
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.store import write_trajectories
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -50,7 +50,7 @@ class Clicker:
 
 async def test_final_action_ends_with_answer() -> None:
     environment = Counter()
-    trajectory = await rollout(Clicker(stops_at=2), environment, TASK, id="a")
+    trajectory = await run_episode(Clicker(stops_at=2), environment, TASK, id="a")
     assert [s.action.kind for s in trajectory.steps] == ["click", "click", "answer"]
     assert (trajectory.answer, environment.seen, trajectory.final) == ("there", 2, Observation(text="2"))
     assert trajectory.metadata == {"date": trajectory.metadata["date"], "ended_by": "agent"}
@@ -78,19 +78,19 @@ async def test_half_characters_are_marks_in_records(tmp_path: Path) -> None:
             seen.append(observation.text)
             return Step(observation, Action("type", value=half, text=half), half)
 
-    trajectory = await rollout(Typist(), Halving(), TASK, id="a", max_steps=1)
+    trajectory = await run_episode(Typist(), Halving(), TASK, id="a", max_steps=1)
     write_trajectories(tmp_path / "t.jsonl", [trajectory])
     (step,) = trajectory.steps
     assert seen == [mark, mark]
     assert (step.observation.url, step.action.text, step.action.target, step.thought) == (mark, mark, mark, mark)
     assert trajectory.final == Observation(text=mark, caption="\N{GRINNING FACE}")
-    assert (await rollout(Typist(), Halving(breaks_after=0), TASK, id="a")).error == mark
+    assert (await run_episode(Typist(), Halving(breaks_after=0), TASK, id="a")).error == mark
 
 
 async def test_date_is_when_episode_began() -> None:
     before = datetime.now(UTC).replace(microsecond=0)
     dates: list[str] = []
-    trajectory = await rollout(
+    trajectory = await run_episode(
         Clicker(stops_at=1), Counter(slow=0.01), TASK, id="a", watch=lambda record: dates.append(record.metadata["date"])
     )
     assert {*dates} == {trajectory.metadata["date"]}
@@ -111,14 +111,14 @@ async def test_located_action_only_recorded() -> None:
             return await super().step(action)
 
     environment, moves = Locating(), list[Step]()
-    trajectory = await rollout(Clicker(), environment, TASK, id="a", early_stop=lambda steps: moves.extend(steps))
+    trajectory = await run_episode(Clicker(), environment, TASK, id="a", early_stop=lambda steps: moves.extend(steps))
     assert [step.action.point for step in trajectory.steps] == [(0.25, 0.5), (0.25, 0.5), None]
     assert trajectory.error == "the page does not answer"
     assert {*environment.done} == {step.action for step in moves} == {Action("click")}
 
 
 async def test_environment_may_end_episode() -> None:
-    trajectory = await rollout(Clicker(), Counter(ends_after=3), TASK, id="a")
+    trajectory = await run_episode(Clicker(), Counter(ends_after=3), TASK, id="a")
     assert (len(trajectory.steps), trajectory.final, trajectory.metadata["ended_by"]) == (
         3,
         Observation(text="3"),
@@ -127,17 +127,17 @@ async def test_environment_may_end_episode() -> None:
 
 
 async def test_number_of_actions_is_bounded() -> None:
-    trajectory = await rollout(Clicker(), Counter(), TASK, id="a", max_steps=4)
+    trajectory = await run_episode(Clicker(), Counter(), TASK, id="a", max_steps=4)
     assert (len(trajectory.steps), trajectory.final, trajectory.metadata["ended_by"]) == (4, Observation(text="4"), "max_steps")
 
 
 async def test_broken_environment_keeps_steps() -> None:
-    trajectory = await rollout(Clicker(), Counter(breaks_after=1), TASK, id="a")
+    trajectory = await run_episode(Clicker(), Counter(breaks_after=1), TASK, id="a")
     assert (len(trajectory.steps), trajectory.final, trajectory.error) == (2, None, "the browser is gone")
 
 
 async def test_early_stop_is_no_answer() -> None:
-    trajectory = await rollout(
+    trajectory = await run_episode(
         Clicker(), Counter(), TASK, id="a", early_stop=lambda steps: "it turns in circles" if len(steps) == 3 else None
     )
     assert (len(trajectory.steps), trajectory.final, trajectory.answer) == (3, Observation(text="3"), None)
@@ -154,7 +154,7 @@ async def test_watcher_sees_every_action() -> None:
     def watch(record: Trajectory) -> None:
         seen.append((len(record.steps), record.final.text if record.final else None))
 
-    await rollout(Clicker(stops_at=2), Counter(), TASK, id="a", watch=watch)
+    await run_episode(Clicker(stops_at=2), Counter(), TASK, id="a", watch=watch)
     assert seen == [(0, "0"), (1, "1"), (2, "2")]
 
 
@@ -163,11 +163,11 @@ async def test_mute_agent_leaves_its_state() -> None:
         async def act(self, observation: Observation) -> Step:
             raise Refusal("I would rather not")
 
-    trajectory = await rollout(Mute(), Counter(), TASK, id="a")
+    trajectory = await run_episode(Mute(), Counter(), TASK, id="a")
     assert (trajectory.final, trajectory.metadata["ended_by"]) == (Observation(text="0"), "error")
     assert trajectory.error == "the agent's model gave no action (refusal): I would rather not"
 
 
 async def test_timeout_is_an_error_no_verdict() -> None:
-    trajectory = await rollout(Clicker(), Counter(slow=5), TASK, id="a", timeout=0.05)
+    trajectory = await run_episode(Clicker(), Counter(slow=5), TASK, id="a", timeout=0.05)
     assert trajectory.error == "the episode took more than 0.05 s"

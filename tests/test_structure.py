@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "bench": {"bench", "core", "evaluators", "refine", "ui"},
     "service": {"core", "captioner", "evaluators", "refine", "service"},
     "runs": {"core", "bench", "runs", "ui", "service", *LINKED},
-    "door": {"core", "captioner", "evaluators", "policies", "emulators", "refine", "runs", "ui"},
+    "door": {"core", "captioner", "datasets", "evaluators", "policies", "emulators", "refine", "runs", "ui"},
     "cli": {"core", "bench", "cli", "commands", "door", "runs", "ui", "service", *LINKED},
     "commands": {"core", "bench", "cli", "commands", "door", "runs", "ui", "service", *LINKED},
 }

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Literal, TypeVar, cast, get_args
+from typing import Annotated, Literal, TypeVar, cast, get_args
 
 import msgspec
+from msgspec import Meta
 
 from prill.actions.elements import with_element
 from prill.actions.grounded import goal_of_question, split_reply
@@ -132,7 +133,11 @@ class _Folder:
     captions_name: str | None = None
 
 
-def load(folder: str | PathLike[str], *, captions: str | None = None) -> Iterator[Trajectory | BadLine]:
+def load(
+    folder: str | PathLike[str],
+    *,
+    captions: Annotated[str | None, Meta(description="which captions, by their name in captions/ or by path")] = None,
+) -> Iterator[Trajectory | BadLine]:
     """Every trajectory, without its judgements and scores.
 
     The final state is a last step without an action, or on iOS the picture after the last action, where it is in images/.

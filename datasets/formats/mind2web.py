@@ -64,7 +64,13 @@ class _Turn(msgspec.Struct):
     subdomain: str | None = None
 
 
-def load(source: str | PathLike[str], scores: str | PathLike[str] | Scores | None = None) -> Iterator[Trajectory | BadLine]:
+def load(
+    source: str | PathLike[str],
+    scores: Annotated[
+        str | PathLike[str] | Scores | None,
+        msgspec.Meta(description="score file, JSON or pickle, that orders the candidates of each step"),
+    ] = None,
+) -> Iterator[Trajectory | BadLine]:
     """Every turn, conversation by conversation; a broken one comes as BadLine and is no earlier turn of the others.
 
     `scores` orders the candidates: a score file in JSON or as the pickle of the data set, or what one holds. Steps that it

@@ -87,15 +87,30 @@ class Confusion:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """The comparison of one evaluator's verdicts with labels of one source. Each figure is an attribute, too: `kappa.value`,
-    `kappa.low`, `kappa.high`; `print` shows the same as `prill agree`, `to_pandas()` makes a data frame.
+    """The comparison of one judge's verdicts with labels of one source.
 
-    `unscored` counts, by reason, labelled trajectories that the judge could not judge; `missing` those that have no verdict at
-    all, and count as wrong in the last figure too. `undecided` are those where the rule `truth` decides nothing, and
-    `undecided_by` the same by kind. `majority` is the accuracy of the better constant answer, `majority_answer`, on the
-    judged trajectories. The AUC is that of the scores of the judged trajectories; a verdict without a score counts as 1 or 0.
-    `scores` has the Brier score and the calibration error of the same scores; empty where all of them are 0 or 1. `fitted`
-    says on how many of the judged trajectories the judge was fitted; None where nothing in it was fitted to labels.
+    Each figure is an attribute, too: `kappa.value`, `kappa.low`, `kappa.high`; `print` shows the same as `prill agree`,
+    `to_pandas()` makes a data frame.
+
+    Args:
+        evaluator: The judge.
+        source: The source of the labels.
+        truth: The rule for annotators who differ.
+        judged: How many labelled trajectories the judge judged.
+        confusion: The counts of right and wrong verdicts.
+        figures: The figures, with 95 % intervals. The AUC is that of the scores; a verdict without a score counts as 1 or 0.
+        scores: The Brier score and the calibration error of the same scores. Empty where all scores are 0 or 1.
+        majority: The accuracy of the better constant answer on the judged trajectories, in [0, 1].
+        majority_answer: That answer.
+        unscored: How many labelled trajectories the judge could not judge, by reason.
+        missing: How many labelled trajectories have no verdict at all. They, too, count as wrong in the last figure.
+        undecided: How many trajectories have labels of which the rule decides nothing.
+        undecided_by: The same by kind.
+        verdicts_without_label: How many verdicts have no label.
+        labels_without_verdict: How many labels have no verdict.
+        clusters: How many independent groups the intervals resample.
+        clustered_by: What the groups are.
+        fitted: On how many of the judged trajectories the judge was fitted. None: nothing in it was fitted to labels.
     """
 
     evaluator: EvaluatorInfo
@@ -391,13 +406,13 @@ def agreement(
     Verdicts and labels are joined on id. Of several verdicts of an id the last counts, of several labels what `truth` says.
 
     Args:
-        verdicts: those of one judge, or the path of a verdict file.
-        labels: those of people or of an oracle, or the path of a label file.
-        source: the source of labels to compare with; needed where there are several, which never share a figure.
-        truth: what counts where annotators differ: `majority`, `unanimous`, `first`, or the name of an annotator.
-        trajectories: what was judged, or the path of its file. The 95 % intervals then draw whole tasks, not trajectories,
+        verdicts: Those of one judge, or the path of a verdict file.
+        labels: Those of people or of an oracle, or the path of a label file.
+        source: The source of labels to compare with; needed where there are several, which never share a figure.
+        truth: What counts where annotators differ: `majority`, `unanimous`, `first`, or the name of an annotator.
+        trajectories: What was judged, or the path of its file. The 95 % intervals then draw whole tasks, not trajectories,
             because runs of one task stand or fall together.
-        tasks: the same as a mapping of ids to tasks, where you have one (`prill.evaluators.task_names`). A judged id without
+        tasks: The same as a mapping of ids to tasks, where you have one (`prill.evaluators.task_names`). A judged id without
             a task there is a task of its own. A label without a verdict counts as wrong in `accuracy_unscored_as_wrong` when
             `tasks` has its id or is None.
 
@@ -406,8 +421,8 @@ def agreement(
         how many the judge did not score (`unscored`, by reason), and how many have no label, no verdict or no decision.
 
     Raises:
-        UsageError: no id is in both, several judges judged, or several sources are there and none is chosen.
-        InputError: a line of a file is broken; the message has the file and the number of the line.
+        UsageError: No id is in both, several judges judged, or several sources are there and none is chosen.
+        InputError: A line of a file is broken; the message has the file and the number of the line.
     """
     if trajectories is not None:
         if tasks is not None:

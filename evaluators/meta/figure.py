@@ -13,10 +13,16 @@ HEADING = f"{'':<29}{'value':>7}   95 % interval"
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure with its 95 % interval, and how that was found; all three are None where the data give no interval.
+    """One figure with its 95 % interval.
 
-    `bootstrap` draws whole clusters; `t` is the jackknife's where there are fewer than 20 of them; `wilson` is that of a share
-    that no cluster moves, such as 0 or 1. `undefined`: the denominator is 0, and `value` is 0 by convention.
+    Args:
+        name: The figure's name.
+        value: The figure.
+        low: The lower end of the interval. None: the data give no interval.
+        high: The upper end of the interval. None: the data give no interval.
+        interval: How it was found. `bootstrap` resamples whole clusters; `t` is the jackknife's where there are fewer than 20
+            of them; `wilson` is that of a share that no cluster changes, such as 0 or 1. None: the data give no interval.
+        undefined: The denominator is 0, and `value` is 0 by convention.
     """
 
     name: str

@@ -16,45 +16,22 @@ from prill.cli.commands import COMMANDS
 from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageError
 
 _COMMANDS = {
-    "serve": "a judge as an HTTP reward service for trainers",
-    "watch": "whether a reward goes wrong: canaries, drift, a second judge, reward hacking",
     "batch": "judge by batches: requests as files for a batch API or `vllm run-batch`, verdicts from the answers",
-    "show": "one verdict with what models were asked and answered",
-    "judges": "the judges there are, their options and prompts",
     "agree": "compare verdicts with labels",
-    "report": "one HTML page with screenshots, verdicts and labels",
-    "annotate": "label trajectories by hand, in a browser",
-    "table": "verdicts as a Markdown table, a CSV file or JSON",
-    "merge": "verdict files of several shards as one",
-    "accept": "take the files of a run folder as they are now, where they differ from its checksums",
-    "check": "what files hold, and every line and image in them that is broken",
     "fit": "fit a judge to your own labelled trajectories, without a language model",
     "calibrate": "make a judge's scores probabilities, and choose a threshold",
     "redteam": "attack judges with false claims and injected text",
     "caption": "put screenshots into words, once each, for judges or to train a captioner",
-    "exemplars": "a memory of exemplars for the agent `synapse`, from trajectories that a judge accepts",
     "bench": "tables of what an agent comes to on a benchmark, beside the figures of the papers",
-    "convert": "turn other tools' recordings into trajectories",
-    "conversations": "conversations of several turns, from single tasks of Mind2Web",
     "filter": "from verdicts to training rows: keep the steps that a judge found good",
     "train": "a policy or a captioner from rows: a LoRA adapter, or all weights; a ranker or planner from recorded pages",
-    "rank": "which elements of recorded pages are meant: a score for each candidate, and how often the right one comes first",
 }
 # Verbs that stand in a room below `prill.commands`.
 _MODULES = {
-    "accept": "files.accept",
     "bench": "refine.bench",
     "caption": "refine.caption",
-    "check": "files.check",
-    "conversations": "files.conversations",
-    "convert": "files.convert",
     "filter": "refine.filter",
-    "merge": "files.merge",
-    "rank": "refine.rank",
-    "serve": "service.serve",
-    "table": "files.table",
     "train": "refine.train",
-    "watch": "service.watch",
 }
 # What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.
 _FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}

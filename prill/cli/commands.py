@@ -44,6 +44,28 @@ GROUPS: Mapping[str, str] = {
 _JUDGE = frozenset(
     {"away", "form", "image_detail", "image_format", "patience", "probability", "reasoning_effort", "towards", "samples"}
 )
+_MORE_OF_MODEL = frozenset(
+    f"model.{name}"
+    for name in (
+        "budget_usd",
+        "concurrency",
+        "prices",
+        "repetition_penalty",
+        "retries",
+        "temperature",
+        "top_k",
+        "top_p",
+        "total_timeout",
+    )
+)
+_LIMITS = frozenset(
+    f"max_{name}"
+    for name in ("held", "image_bytes", "images", "items", "jobs", "pixels", "request_pixels", "results", "values")
+) | {"body_timeout", "door"}
+_FILES = dict.fromkeys(("canaries", "canary_labels", "observations", "reference", "student"), "FILE")
+# Options about labels, as `prill.labels.truth` has them.
+_LABELS = {"source": "S", "truth": "RULE|NAME"}
+_ANNOTATOR = {"truth": "--annotator"}
 
 # Of environments and models: docs/environments.md has them.
 _EPISODES = frozenset(
@@ -140,6 +162,78 @@ COMMANDS: Mapping[str, Command] = {
             "prill simulate-retries -o out --calibration calibration.json --attempts 6",
         ),
     ),
+    "serve": Command(
+        "judge",
+        "a judge as an HTTP reward service for trainers",
+        "prill.runs.serve:ServeConfig",
+        "prill.cli.judging:serve",
+        Words(hidden=_JUDGE | _MORE_OF_MODEL | _LIMITS, metavars=_FILES),
+        (
+            "prill serve --judge vlm --model gpt-4o",
+            "prill serve --judge modular --captioner text --model M --kind score --length-penalty 0.01",
+            "prill serve service.toml --host 0.0.0.0 --token-env PRILL_TOKEN",
+        ),
+        "Ctrl-C or TERM ends it when all requests are answered, or after --grace seconds; a second one at once. Exit codes: "
+        "0 ended, 1 had to be forced,\n2 bad usage. docs/service.md has its addresses, docs/limits.md the limits of requests "
+        "(--max-body and others).",
+    ),
+    "watch": Command(
+        "improve",
+        "whether a reward goes wrong: canaries, drift, a second judge, reward hacking",
+        "prill.runs.watch:WatchConfig",
+        "prill.cli.improving:watch",
+        Words(("logs",), metavars={"logs": "LOG", "output": "PAGE", "student": "FILE", "reference": "FILE"}),
+        (
+            "prill watch watch.jsonl -o watch.html",
+            "prill watch verdicts.jsonl --student student-verdicts.jsonl",
+            "prill watch watch.jsonl --window 100 --drift-alarm --json",
+        ),
+        "Exit codes: 0 no alarm, 1 an alarm stands at the end of a log, 3 no alarm but some lines could not be read, "
+        "2 nothing could be read or bad usage.",
+    ),
+    "exemplars": Command(
+        "papers",
+        "a memory of exemplars for the agent `synapse`, from trajectories that a judge accepts",
+        "prill.runs.papers:ExemplarsConfig",
+        "prill.cli.papers:exemplars",
+        Words(("trajectories",), metavars={"trajectories": "TRAJ", "verdicts": "V", "output": "DIR", "truth": "RULE|NAME"}),
+        (
+            "prill exemplars t.jsonl --verdicts v.jsonl -o memory",
+            "prill exemplars t.jsonl --verdicts v.jsonl --calibration c.json -o memory --shipped",
+            "prill exemplars t.jsonl --verdicts v.jsonl --threshold 0.8 -o memory --labels l.jsonl --json",
+        ),
+        "Pages must have been recorded as HTML (prill rollout miniwob --text html). Exit codes: 0 all read, 3 without some "
+        "broken lines, 2 bad usage.",
+    ),
+    "rank": Command(
+        "papers",
+        "which elements of recorded pages are meant: a score for each candidate, and how often the right one comes first",
+        "prill.runs.papers:RankConfig",
+        "prill.cli.papers:rank",
+        Words(("trajectories",), metavars={"trajectories": "GOLD", "output": "FILE", "ranked": "OUT", "ranker": "NAME|DIR"}),
+        (
+            "prill rank test.jsonl -o scores.json --ranker bm25",
+            "prill rank test.jsonl -o scores.json --ranker ranker/      (trained by prill train ranker)",
+            "prill rank test.jsonl -o scores.json --ranker embedding:minilm --ranked ranked.jsonl",
+        ),
+        "Exit codes: 0 all ranked, 3 without turns that cannot be read, 2 it cannot be, 130 interrupted: the same command goes "
+        "on.",
+    ),
+    "conversations": Command(
+        "papers",
+        "conversations of several turns, from single tasks of Mind2Web",
+        "prill.runs.papers:ConversationsConfig",
+        "prill.cli.papers:conversations",
+        Words(("source",), hidden=_MORE_OF_MODEL, metavars={"source": "IN", "output": "FILE"}),
+        (
+            "prill conversations train_0.json -o conversations.json",
+            "prill conversations mind2web/ -o conversations.json --most-tasks 4",
+            "prill conversations train_0.json -o conversations.json --model gpt-4o --budget-usd 5",
+        ),
+        "Tasks of one site that share words become a conversation; long ones are divided into turns. The same command goes on "
+        "where a run\nbroke off. Exit codes: 0 all made, 3 some records are broken, a rule stood in for the model, or calls "
+        "failed (FILE is then not\nwritten yet), 2 nothing could be read or bad usage, 130 interrupted.",
+    ),
     "rollout": Command(
         "play",
         "record trajectories: a policy in an environment",
@@ -187,5 +281,148 @@ COMMANDS: Mapping[str, Command] = {
         "prill.cli.playing:devices",
         Words(("platforms",), metavars={"platforms": "PLATFORM", "appium_url": "URL"}),
         ("prill devices", "prill devices android --appium-url http://10.0.0.2:4723", "prill devices ios --json"),
+    ),
+    "show": Command(
+        "judge",
+        "one verdict with what models were asked and answered",
+        "prill.runs.show:ShowConfig",
+        "prill.cli.judging:show",
+        Words(("id",), {}, metavars={"id": "ID", "verdicts": "V", "trajectories": "T"}),
+        (
+            "prill show shop-17 --verdicts v.jsonl",
+            "prill show shop-17 --verdicts out/vlm.jsonl out/steps.jsonl --trajectories t.jsonl | less",
+            "prill show shop-17 --verdicts v.jsonl --transcripts calls --json",
+        ),
+    ),
+    "judges": Command(
+        "judge",
+        "the judges there are, their options and prompts",
+        "prill.runs.show:JudgesConfig",
+        "prill.cli.judging:judges",
+        Words(("judge",), {}, metavars={"judge": "NAME", "prompt_name": "P"}),
+        (
+            "prill judges",
+            "prill judges vlm",
+            "prill judges vlm --prompt > mine.md    # edit it, and: prill score … --judge vlm --prompt mine.md",
+        ),
+    ),
+    "report": Command(
+        "trust",
+        "one HTML page with screenshots, verdicts and labels",
+        "prill.runs.report:ReportConfig",
+        "prill.cli.trusting:report",
+        Words(
+            ("trajectories",),
+            renamed=_ANNOTATOR,
+            metavars={
+                "output": "PAGE",
+                "verdicts": "V",
+                "labels": "L",
+                "threshold": "T",
+                "calibration": "C",
+                "by": "KEY",
+                "title": "TEXT",
+                **_LABELS,
+            },
+        ),
+        (
+            "prill report t.jsonl -o report.html --verdicts v.jsonl --labels l.jsonl",
+            "prill report t.jsonl -o report.html --verdicts vlm.jsonl steps.jsonl --embed",
+            "prill report runs/retries -o report.html",
+        ),
+        "Exit codes: 0 all shown, 3 some lines or images could not be read, 2 nothing could be read or bad usage.",
+    ),
+    "annotate": Command(
+        "trust",
+        "label trajectories by hand, in a browser",
+        "prill.runs.annotate:AnnotateConfig",
+        "prill.cli.trusting:annotate",
+        Words(
+            ("trajectories",),
+            metavars={
+                "annotator": "NAME",
+                "captions": "FILE",
+                "earlier": "LABELS",
+                "order": "file|random",
+                "output": "LABELS",
+                "verdicts": "V",
+            },
+        ),
+        (
+            "prill annotate t.jsonl -o labels.jsonl --annotator ada",
+            "prill annotate t.jsonl -o labels.jsonl --annotator ada --order random --limit 100 --blind",
+            "prill annotate --captions captions.jsonl --annotator ada",
+        ),
+        "The page asks for success, failure, not executable or unsure, for a label of each step if wanted, and for a note. "
+        "Every decision is on disk before the next trajectory comes up; the same command resumes.\n"
+        "Exit codes: 0 ended, 3 ended and some lines are broken and left out, 2 nothing could be read or bad usage.",
+    ),
+    "table": Command(
+        "data",
+        "verdicts as a Markdown table, a CSV file or JSON",
+        "prill.runs.data:TableConfig",
+        "prill.cli.data:table",
+        Words(("verdicts",), renamed=_ANNOTATOR, metavars={"verdicts": "VERDICTS", "labels": "L", "output": "FILE", **_LABELS}),
+        (
+            "prill table v.jsonl",
+            "prill table v.jsonl -o verdicts.csv",
+            "prill table v.jsonl --labels l.jsonl --format json",
+        ),
+    ),
+    "merge": Command(
+        "data",
+        "verdict files of several shards as one",
+        "prill.runs.data:MergeConfig",
+        "prill.cli.data:merge",
+        Words(("verdicts",), metavars={"verdicts": "VERDICTS", "output": "FILE"}),
+        (
+            "prill merge part1.jsonl part2.jsonl -o v.jsonl    # of prill score … --shard 1/2 and 2/2",
+            "prill merge part*.jsonl -o v.jsonl",
+            "prill merge part1.jsonl.gz part2.jsonl.gz -o - > v.jsonl",
+        ),
+        "Each id once; files of different judges are refused. What is missing then, `prill score … -o v.jsonl` judges.\n"
+        "Exit codes: 0 all merged, 3 a file ends in an incomplete line, which is left out, 2 bad usage.",
+    ),
+    "accept": Command(
+        "data",
+        "take the files of a run folder as they are now, where they differ from its checksums",
+        "prill.runs.data:AcceptConfig",
+        "prill.cli.data:accept",
+        Words(("folder",), {}, metavars={"folder": "DIR"}),
+        ("prill accept runs/retries", "prill accept study", "prill accept runs/retries --json"),
+        "A command that reads a run folder refuses files that are not as its run left them (checksums.jsonl), and names them.\n"
+        "Put back what was there. Where that cannot be, or you changed them on purpose, this takes them as they are now:\n"
+        "every figure of the folder then rests on them.",
+    ),
+    "check": Command(
+        "data",
+        "what files hold, and every line and image in them that is broken",
+        "prill.runs.data:CheckConfig",
+        "prill.cli.data:check",
+        Words(("files",), {}, metavars={"files": "FILE"}),
+        (
+            "prill check t.jsonl labels.jsonl v.jsonl",
+            "prill check runs --images --json",
+            "prill check --schema trajectories",
+        ),
+        "Exit codes: 0 all good, 3 something is broken, 2 nothing could be read or bad usage.",
+    ),
+    "convert": Command(
+        "data",
+        "turn other tools' recordings into trajectories",
+        "prill.runs.data:ConvertConfig",
+        "prill.cli.data:convert",
+        Words(
+            ("format", "source"),
+            hidden=frozenset({"format.images"}),
+            metavars={"format": "FORMAT", "source": "IN", "output": "OUT", "scores": "FILE", "captions": "FILE"},
+        ),
+        (
+            "prill convert webarena results -o recorded",
+            "prill convert mind2web data/test_domain --scores scores.pkl -o recorded",
+            "prill convert mine.py:load logs -o recorded",
+        ),
+        "`prill convert FORMAT --help` lists the options of a format.\n"
+        "Exit codes: 0 all converted, 3 some records are broken and left out, 2 nothing could be read or bad usage.",
     ),
 }

@@ -18,9 +18,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
 
-from prill.cache import DiskCache
 from prill.config.values import Config, PartConfig, config_options, inner_config, load_table, merged
 from prill.errors import PrillError, UsageError
 from prill.files.toml import parse_toml
@@ -59,7 +59,8 @@ _PARTS: dict[Any, str] = {
 class Flag:
     """One option of a command: the path to its field, the option itself, and the words that give it.
 
-    `shared`: the options of a model, given next to those of the part that asks it. `family`: it names one of several
+    `shared`: the options of a model, given next to those of the part that asks it. `depth`: how many names of the path are of
+    configurations that the field stands in; the help leaves them out where the rest is clear. `family`: it names one of several
     configurations.
     """
 
@@ -69,6 +70,20 @@ class Flag:
     shared: bool = False
     names: tuple[str, ...] = ()
     family: bool = False
+    depth: int = 0
+
+    @property
+    def title(self) -> str:
+        """The heading of its group in the help."""
+        if self.part is not None or len(self.path) > self.depth + 1:
+            return self.path[self.depth]
+        return self.path[self.depth - 1] if self.depth else ""
+
+    @property
+    def shown(self) -> str:
+        """The word that the help has for it."""
+        end = "--" + ".".join(self.path[self.depth :]).replace("_", "-")
+        return end if end in self.names else self.names[-1]
 
     @property
     def dotted(self) -> str:
@@ -81,7 +96,7 @@ class Words:
     """How the command line of a configuration differs from the rule.
 
     Attributes:
-        positional: Fields that are given without a flag; the last one may take several words.
+        positional: Fields that are given without a flag, in order; one of them may take several words.
         short: One-letter flags by field.
         hidden: Paths (dotted) that the help leaves out; they work all the same.
         renamed: Other flags for a path, such as `--attempts` for `plays`.
@@ -150,14 +165,18 @@ class Derived:
     source: str | None
     type: type[Config]
     ambiguous: Mapping[str, tuple[str, ...]]
+    positional: Sequence[str] = ()
     given: dict[str, Any] = field(default_factory=dict)
 
     def read(self, argv: Sequence[str]) -> tuple[Config, Switches]:
         """The configuration that the words and the file before them give. Raises UsageError that names flag or key."""
-        given, unknown = self.parser.parse_known_args(list(argv))
+        end = argv.index("--") if "--" in argv else len(argv)
+        given, others = self.parser.parse_known_args(list(argv[:end]))
+        unknown = [word for word in others if word.startswith("-") and word != "-"]
+        places = {} if unknown else self._placed_words([*others, *argv[end + 1 :]])
         over: dict[str, Any] = {}
         for dest, flag in self.flags.items():
-            if (value := getattr(given, dest, None)) not in (None, []):
+            if (value := places.get(dest) or getattr(given, dest, None)) not in (None, []):
                 _put(over, flag.path, _read(value, flag))
         self.given.update(over)
         if unknown:
@@ -169,12 +188,26 @@ class Derived:
             raise self._placed(error, over) from None
         return config, Switches(getattr(given, "json", False), getattr(given, "dry_run", False))
 
+    def _placed_words(self, words: Sequence[str]) -> dict[str, Any]:
+        """Words without a flag by the field they are for; a list takes what the fields after it leave. Raises UsageError."""
+        names, words = list(self.positional), list(words)
+        places: dict[str, Any] = {}
+        while names and words:
+            name = names.pop(0)
+            if _several(self.flags[name].option.type):
+                if file := next((word for word in words if word.endswith(".toml")), None):
+                    raise UsageError(f"{file}: there is no place for it here; a file of options stands first: {file}")
+                count = max(1, len(words) - len(names))
+                places[name], words = words[:count], words[count:]
+            else:
+                places[name] = words.pop(0)
+        if words:
+            raise UsageError(f"{' '.join(words)}: there is no place for more words")
+        return places
+
     def _refuse(self, unknown: Sequence[str], over: Mapping[str, Any]) -> NoReturn:
-        """Raises UsageError for words that no flag takes."""
-        word = next((word for word in unknown if word.startswith("-") and word != "-"), None)
-        if word is None:
-            raise UsageError(f"{' '.join(unknown)}: there is no place for more words")
-        name = word.partition("=")[0]
+        """Raises UsageError for flags that there are not."""
+        name = unknown[0].partition("=")[0]
         if name in self.ambiguous:
             raise UsageError(f"{name}: say which one: {' or '.join(self.ambiguous[name])}")
         if (others := self._others(name, over)) is not None:
@@ -232,7 +265,8 @@ class Derived:
 def _said(flag: Flag) -> str:
     """The word that gives a flag; where it is on, the one that turns it off."""
     name = flag.names[0] if flag.names else _metavar(flag)
-    return f"--no-{name.lstrip('-')}" if flag.option.default is True and name.startswith("--") else name
+    off = flag.option.default is True and _is_bool(flag.option.type) and name.startswith("--")
+    return f"--no-{name.lstrip('-')}" if off else name
 
 
 def derive(
@@ -264,7 +298,10 @@ def derive(
     argv, file, source = list(argv), {}, None
     if argv and argv[0].endswith(_files_of(type, words)):
         source = argv.pop(0)
-        file = load_table(source)
+        try:
+            file = type.normalized(load_table(source))
+        except OptionError as error:
+            raise UsageError(f"{source}: {error}", parameters=error.parameters) from None
     text = "\n".join((description, *(f"  {example}" for example in examples)))
     parser = Parser(prog=prog, description=text, epilog=epilog or None)
     parser.usage = _usage(prog, type, words)
@@ -280,17 +317,15 @@ def derive(
     for flag in named:
         dest = "__".join(flag.path)
         by_dest[dest] = flag
-        title = flag.path[0] if len(flag.path) > 1 else ""
-        if not title and flag.part is not None:
-            title = flag.path[0]
+        title = flag.title
         group = groups.setdefault(title, parser.add_argument_group(title) if title else parser)
-        _add(group, flag, dest, words, several=flag.path[-1:] == words.positional[-1:])
+        _add(group, flag, dest, words)
     parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
     if dry_run:
         parser.add_argument(
             "--dry-run", action="store_true", help="check everything, print the work, calls and cost to expect, and do nothing"
         )
-    return Derived(parser, by_dest, file, source, type, ambiguous), argv
+    return Derived(parser, by_dest, file, source, type, ambiguous, [name.replace(".", "__") for name in words.positional]), argv
 
 
 def _files_of(type: type[Config], words: Words) -> tuple[str, ...]:
@@ -301,13 +336,26 @@ def _files_of(type: type[Config], words: Words) -> tuple[str, ...]:
 
 def _usage(prog: str, type: type[Config], words: Words) -> str:
     options = config_options(type)
-    stated = [words.metavar((name,)) or name.upper() for name in words.positional]
+    stated = []
+    for name in words.positional:
+        word = f"{words.metavar((name,)) or name.upper()}{' ...' if _several(options[name].type) else ''}"
+        stated.append(word if options[name].required else f"[{word}]")
     needed = [
         f"{words.short.get(name, '--' + name.replace('_', '-'))} {words.metavar((name,)) or name.upper()}"
-        for name, option in options.items()
-        if option.required and name not in words.positional and name not in words.hidden
+        for name in _needed(type)
+        if name not in words.positional and name not in words.hidden
     ]
     return " ".join((prog, "[FILE.toml]", *stated, *needed, "[options]"))
+
+
+def _needed(type: type[Config]) -> Iterator[str]:
+    """The names of the fields that have to be given, those of nested configurations included."""
+    for name, option in config_options(type).items():
+        inner = inner_config(option.type)
+        if option.required and inner is not None and issubclass(inner, Config) and not hasattr(inner, "chosen"):
+            yield from _needed(inner)
+        elif option.required:
+            yield name
 
 
 def _named(type: type[Config], argv: Sequence[str], words: Words, file: Mapping[str, Any]) -> dict[str, str]:
@@ -328,23 +376,27 @@ def _named(type: type[Config], argv: Sequence[str], words: Words, file: Mapping[
 
 
 def _flags(
-    options: Mapping[str, Option], prefix: tuple[str, ...], names: Mapping[str, str], table: Mapping[str, Any]
+    options: Mapping[str, Option],
+    prefix: tuple[str, ...],
+    names: Mapping[str, str],
+    table: Mapping[str, Any],
+    depth: int = 0,
 ) -> Iterator[Flag]:
     for option in options.values():
         path = (*prefix, option.name)
         inner = inner_config(option.type)
         below = table.get(option.name)
         if inner is None:
-            yield Flag(path, option)
+            yield Flag(path, option, depth=depth)
         elif issubclass(inner, PartConfig):
-            yield from _part_flags(inner, path, option, names, below)
+            yield from (replace(flag, depth=depth) for flag in _part_flags(inner, path, option, names, below))
         elif (options_named := getattr(inner, "options_named", None)) is not None:  # a family, one of them by name
-            yield Flag(path, option, family=True)
+            yield Flag(path, option, family=True, depth=depth)
             name = names.get(".".join(path)) or (below.get("name") if isinstance(below, Mapping) else below)
             if isinstance(name, str):
-                yield from _flags(options_named(name), path, names, below if isinstance(below, Mapping) else {})
+                yield from _flags(options_named(name), path, names, below if isinstance(below, Mapping) else {}, depth)
         else:
-            yield from _flags(config_options(inner), path, names, below if isinstance(below, Mapping) else {})
+            yield from _flags(config_options(inner), path, names, below if isinstance(below, Mapping) else {}, depth + 1)
 
 
 def _part_flags(
@@ -414,6 +466,15 @@ def _several(hint: Any) -> bool:
     return get_origin(_bare(hint)) in (list, tuple, Sequence) or getattr(get_origin(_bare(hint)), "__name__", "") == "Sequence"
 
 
+def _of_names(hint: Any) -> bool:
+    """Whether it is a list of names: these may be joined by commas, which paths may contain."""
+    return _several(hint) and get_args(_bare(hint))[:1] == (str,)
+
+
+def _names(word: str) -> list[str]:
+    return [name.strip() for name in word.split(",")]
+
+
 def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[str, tuple[str, ...]]]:
     """The flags with the words that give each, and the short words that several could mean."""
     ends: dict[str, list[Flag]] = {}
@@ -450,7 +511,7 @@ def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[s
     return named, ambiguous
 
 
-def _add(group: Any, flag: Flag, dest: str, words: Words, *, several: bool) -> None:
+def _add(group: Any, flag: Flag, dest: str, words: Words) -> None:
     option, dotted = flag.option, ".".join(flag.path)
     text = option.description
     if not option.required and not isinstance(option.default, bool | None) and option.default != () and "default" not in text:
@@ -461,17 +522,20 @@ def _add(group: Any, flag: Flag, dest: str, words: Words, *, several: bool) -> N
     text = argparse.SUPPRESS if hidden else text.replace("%", "%%")
     metavar = words.metavar(flag.path) or _metavar(flag)
     if not flag.names:
-        group.add_argument(dest, nargs="*" if several and _several(option.type) else "?", metavar=metavar, help=text)
+        # For the help alone: argparse would give a word after a flag no place. `Derived.read` places them.
+        group.add_argument(dest, nargs=argparse.SUPPRESS, metavar=metavar, help=text)
         return
     settings: dict[str, Any] = {"dest": dest, "help": text, "default": None}
-    shown = [name for name in flag.names if not name.startswith("--")] + [flag.names[-1]]
+    shown = [name for name in flag.names if not name.startswith("--")] + [flag.shown]
     if _is_bool(option.type):
         settings["action"] = argparse.BooleanOptionalAction
         if option.default is True:
-            shown = [f"--[no-]{flag.names[-1][2:]}"]
+            shown = [f"--[no-]{flag.shown[2:]}"]
     else:
         settings["metavar"] = metavar
-        if len(flag.path) == 1 and _several(option.type):
+        if len(flag.path) == 1 and _of_names(option.type):
+            settings |= {"action": "extend", "type": _names, "metavar": words.metavar(flag.path) or "A,B"}
+        elif len(flag.path) == 1 and _several(option.type):
             settings |= {"action": "extend", "nargs": "+"}
     action = group.add_argument(*flag.names, **settings)
     action.shown = shown
@@ -502,9 +566,11 @@ def _shown(value: object) -> str:
 
 def _read(value: Any, flag: Flag) -> Any:
     """The value of a flag, of the type that its option asks for. Raises OptionError that names the flag."""
-    if flag.part is not None or flag.family or isinstance(value, bool) or _bare(flag.option.type) is DiskCache:  # by folder
+    if flag.part is not None or flag.family or isinstance(value, bool):
         return value
     option = flag.option
+    if isinstance(bare := _bare(option.type), type) and bare.__module__ != "builtins" and bare is not Path:
+        return value  # a word for what the maker of the part makes of it, such as the folder of a cache
     text = _parsed(value, option)
     try:
         return read_value(text, option, lax=True)

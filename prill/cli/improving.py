@@ -1,4 +1,4 @@
-"""How the commands that make agents better show what they do."""
+"""How the commands that make agents better, or look after their rewards, show what they do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from prill.cli.derive import Switches
-from prill.cli.showing import progress_bar, show_plan
+from prill.cli.showing import progress_bar, say_problems, show_plan
+from prill.files.outputs import is_stdout, words_beside
 from prill.refine.filtered_bc import Audience
 from prill.refine.outcomes import RESULTS
 from prill.refine.reflexion import Stage
@@ -25,13 +26,15 @@ from prill.runs.filtered_bc import FilteredBCConfig, plan_filtered_bc
 from prill.runs.filtered_bc import filtered_bc as run_filtered_bc
 from prill.runs.reflexion import TABLE, ReflexionConfig, plan_reflexion, reflexion_async
 from prill.runs.simulation import CHART, FIGURES, SimulationConfig, simulate_retries
+from prill.runs.watch import WatchConfig
+from prill.runs.watch import watch as run_watch
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
     from prill.scoring import Tally
 
-EXIT_ALL, EXIT_SOME_WITHOUT, EXIT_INTERRUPTED = 0, 3, 130
+EXIT_ALL, EXIT_ALARM, EXIT_SOME_WITHOUT, EXIT_INTERRUPTED = 0, 1, 3, 130
 _MOVES = {"play": "playing", "judge": "judging", "reflect": "reflecting"}
 
 
@@ -150,3 +153,20 @@ def _shown() -> Iterator[Audience]:
             yield Audience(say, judged, read, trained)
         finally:
             close()
+
+
+def watch(config: WatchConfig, switches: Switches) -> int:
+    """`prill watch`; 0 without an alarm, 1 with one at the end of a log, 3 where lines could not be read."""
+    with progress_bar(unit=" lines", disable=None, leave=False) as bar:
+
+        def show(log: str) -> None:
+            bar.set_description(log, refresh=False)
+            bar.update()
+
+        result = run_watch(config, progress=show)
+    say_problems("watch", result.problems)
+    out = words_beside(config.output) if config.output and is_stdout(config.output) else sys.stdout
+    print(json.dumps(result.table()) if switches.json else result, file=out)
+    if result.alarms:
+        return EXIT_ALARM
+    return EXIT_SOME_WITHOUT if result.problems else EXIT_ALL

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from prill.cli.derive import Switches
 from prill.cli.showing import figures, progress_bar, say_counts, show_plan
 from prill.cli.stopping import stopping_on_ctrl_c
-from prill.errors import UsageError
 from prill.evaluators.combine import Savings
 from prill.files.outputs import words_beside
 from prill.files.shards import Shard
-from prill.runs.base import count_lines, opened_folders
-from prill.runs.score import ScoreConfig, ScoreResult, plan_score, score_async
+from prill.runs.base import count_trajectories
+from prill.runs.score import ScoreConfig, ScoreResult, plan_score, score_files_of
+from prill.runs.show import JudgesConfig, ShowConfig
+from prill.runs.show import judges as list_judges
+from prill.runs.show import show as find_verdicts
 from prill.scoring import Tally
 from prill.verdict_log import RETRIED
 
+if TYPE_CHECKING:
+    from prill.runs.serve import ServeConfig
+
 EXIT_ALL, EXIT_SOME_UNSCORED, EXIT_INTERRUPTED = 0, 3, 130
+_END_SECONDS = 5.0  # that threads of a judge may take to end, after a service
 # What helps beyond trying again; of other reasons the message says enough.
 _HINTS = {
     "truncated": "--max-tokens N gives replies more room (into another verdict file); a small model may run on all the same",
@@ -61,14 +69,11 @@ async def _score(config: ScoreConfig) -> ScoreResult:
             bar.set_postfix_str(_costs(tally), refresh=False)
             bar.update(0)
 
-        return await score_async(config, stop=stop, progress=show)
+        return await score_files_of(config, stop=stop, progress=show)
 
 
 def _expected(config: ScoreConfig) -> int:
-    try:
-        total = count_lines(opened_folders(config.trajectories), config.limit)
-    except UsageError:
-        return 0  # the run says so
+    total = count_trajectories(config.trajectories, config.limit)
     shard = Shard.read(config.shard) if isinstance(config.shard, str) else config.shard
     return total if shard is None else round(total / shard.count)  # about: ids decide
 
@@ -117,3 +122,40 @@ def _savings_line(saved: Savings) -> str:
         return words
     usd = "" if not saved.usd else f" and ${saved.usd:.4f}"
     return f"{words}; that saved about {saved.calls:.0f} of its calls{usd}"
+
+
+def serve(config: ServeConfig, switches: Switches) -> int:
+    """`prill serve`; 0 when it was ended. Raises UsageError before it listens."""
+    from prill.runs.serve import serve as run
+    from prill.service.server import LastResort
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger = logging.getLogger("prill.service")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+    def announce(url: str) -> None:
+        print(json.dumps({"url": url}) if switches.json else f"serving on {url}; end with Ctrl-C", flush=True)
+
+    def ending() -> None:
+        print("prill serve: ending; requests inside are answered, a second Ctrl-C drops them", file=sys.stderr)
+
+    run(config, announce=announce, ending=ending)
+    LastResort().end_within(_END_SECONDS, EXIT_ALL)
+    return EXIT_ALL
+
+
+def show(config: ShowConfig, switches: Switches) -> int:
+    """`prill show`; 0."""
+    result = find_verdicts(config)
+    # In ASCII: a terminal obeys characters that JSON leaves as they are.
+    print(json.dumps(result.table(), indent=1) if switches.json else result)
+    return EXIT_ALL
+
+
+def judges(config: JudgesConfig, switches: Switches) -> int:
+    """`prill judges`; 0."""
+    result = list_judges(config)
+    print(json.dumps(result.rows) if switches.json and result.rows else result)
+    return EXIT_ALL

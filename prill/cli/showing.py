@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -92,6 +92,14 @@ def say_counts(tally: Tally, output: str) -> None:
         lines += [f"  … and {unscored - 10} more, with their reasons, in {output}"]
     for line in lines:
         print(line, file=sys.stderr)
+
+
+def say_problems(command: str, problems: Sequence[str], most: int = 10) -> None:
+    """Says on stderr what could not be used, the first of it and how much more there is."""
+    for problem in problems[:most]:
+        print(f"prill {command}: {problem}", file=sys.stderr)
+    if len(problems) > most:
+        print(f"prill {command}: … and {len(problems) - most} more", file=sys.stderr)
 
 
 def progress_bar(*items: Any, **options: Any) -> tqdm[NoReturn]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Self, TypeGuard, TypeVar, Union, get_args, get_origin
 
 from prill.files.toml import read_table
 from prill.registry import Option, OptionError, nearest, options_of, read_value
@@ -201,11 +203,17 @@ class Config:
         if not isinstance(value, Mapping):
             raise OptionError(f"{path or cls.__name__}: expected a table, got {value!r}", path)
         options = config_options(cls)
-        table = {str(key).replace("-", "_"): inner for key, inner in value.items()}
+        try:
+            table = cls.normalized(value)
+        except OptionError as error:
+            raise OptionError(f"{prefix}{error}", error.option) from None
         for key in table:
             if key not in options:
                 there = f"; there are: {', '.join(options)}" if len(options) < 40 else ""
                 raise OptionError(f"{prefix}{key}: there is no such option{nearest(key, options)}{there}", key)
+        for option in options.values():  # what is missing in a nested configuration is named by its whole path
+            if option.required and _is_config(inner_config(option.type)):
+                table.setdefault(option.name, {})
         if missing := next((o for o in options.values() if o.required and o.name not in table), None):
             about = f": {missing.description}" if missing.description else ""
             raise OptionError(f"{prefix}{missing.name} is missing{about}", missing.name)
@@ -213,6 +221,29 @@ class Config:
             return cls(**table)
         except OptionError as error:
             raise OptionError(f"{prefix}{error}", error.option) from None
+
+    @classmethod
+    def normalized(cls, table: Mapping[str, Any]) -> dict[str, Any]:
+        """The table with the fields' names as keys, nested ones included; a subclass reads older and shorter forms here.
+
+        Args:
+            table: A table of a file, or of flags.
+
+        Returns:
+            The table; one that is normalized already comes back equal.
+
+        Raises:
+            OptionError: Two forms of one field stand in it.
+        """
+        normal = {str(key).replace("-", "_"): value for key, value in table.items()}
+        for name, option in config_options(cls).items():
+            inner = inner_config(option.type)
+            if _is_config(inner) and isinstance(below := normal.get(name), Mapping):
+                try:
+                    normal[name] = inner.normalized(below)
+                except OptionError as error:
+                    raise OptionError(f"{name}.{error}", error.option) from None
+        return normal
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **over: Any) -> Self:
@@ -228,9 +259,8 @@ class Config:
         Raises:
             UsageError: The file cannot be read, or holds something else; the message names file and key.
         """
-        table = {key.replace("-", "_"): value for key, value in load_table(path).items()}
         try:
-            return cls.read({**table, **over})
+            return cls.read({**cls.normalized(load_table(path)), **over})
         except OptionError as error:
             raise OptionError(f"{path}: {error}", error.option) from None
 
@@ -322,6 +352,11 @@ def _element(hint: Any) -> type[Config] | None:
     return inner if isinstance(inner, type) and issubclass(inner, Config) else None
 
 
+def _is_config(inner: type[PartConfig] | type[Config] | None) -> TypeGuard[type[Config]]:
+    """Whether it is a configuration with fields of its own, and no family of which a name chooses one."""
+    return inner is not None and issubclass(inner, Config) and not hasattr(inner, "chosen")
+
+
 def plain(value: Any) -> Any:
     """The value as TOML and JSON have it."""
     if isinstance(value, PartConfig | Config):
@@ -348,7 +383,22 @@ def _checked(value: Any, option: Option) -> Any:
         if not isinstance(value, list | tuple):
             raise OptionError(f"{option.name}: expected a list of tables, got {value!r}", option.name)
         return tuple(element.read(one, f"{option.name}[{index}]") for index, one in enumerate(value))
-    return _without_paths(read_value(_without_paths(value), option))
+    return _without_paths(read_value(_without_paths(value), replace(option, type=_without_path_types(option.type))))
+
+
+@cache
+def _without_path_types(hint: Any) -> Any:
+    """The annotation with text where it asks for paths: msgspec checks no union of text and paths, and values are text here."""
+    if hint is Path:
+        return str
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return Annotated[(_without_path_types(args[0]), *args[1:])]
+    if origin in (Union, UnionType):
+        return Union[tuple(map(_without_path_types, args))]  # noqa: UP007 - made at run time
+    if origin in (list, tuple, Sequence):
+        return origin[tuple(map(_without_path_types, args))]
+    return hint
 
 
 def _without_paths(value: Any) -> Any:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+from msgspec import Meta
 
 from prill.errors import UsageError
 from prill.types import LabelRecord
@@ -14,6 +17,16 @@ RULES = {
     "unanimous": "what all annotators who decided agree on",
     "first": "the first decided label in the file",
 }
+# As options of runs that read labels.
+SourceOption = Annotated[str | None, Meta(description="labels to use where there are several sources, such as human or oracle")]
+TruthOption = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        description="what counts where annotators differ: majority (default; a tie is undecided), unanimous, first (line of "
+        "the file), or the NAME of the one annotator whose labels count",
+    ),
+]
 _MOST_NAMES = 20
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from prill.errors import InputError, UsageError
 from prill.files.kinds import trajectory_files
@@ -16,14 +16,10 @@ from prill.files.lines import is_stream, read_lines
 from prill.files.outputs import is_stdout
 from prill.files.spending import SPENDING, SpendingFile, spending_beside, spent_on_record
 from prill.models.ledger import Budget, spending_from
+from prill.scoring import wait_for as wait_for  # here, too: runs use it
 
 R = TypeVar("R")
 log = logging.getLogger("prill.runs")
-
-
-def wait_for(run: Callable[[], Coroutine[Any, Any, R]]) -> R:
-    """The result of an asynchronous run, from a script or from a notebook where an event loop is running already."""
-    return apart(lambda: asyncio.run(run()))
 
 
 def apart(run: Callable[[], R]) -> R:
@@ -49,6 +45,14 @@ def count_lines(paths: Iterable[str], limit: int | None = None) -> int:
             for _ in read_lines(path):
                 count += 1
     return count if limit is None else min(count, limit)
+
+
+def count_trajectories(paths: Iterable[str | Path], limit: int | None = None) -> int:
+    """The number of lines that trajectory files and folders of them have, for a progress bar; 0 where the run will fail."""
+    try:
+        return count_lines(map(str, trajectory_files(list(map(str, paths)))), limit)
+    except UsageError:
+        return 0
 
 
 @contextlib.contextmanager

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, overload
 
 from msgspec import Meta
 
+from prill import scoring
 from prill.config.values import Config, name_of
+from prill.errors import UsageError
 from prill.evaluators.combine import Savings, cascade_inside, savings
 from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike
 from prill.files.lines import is_stream
@@ -24,7 +27,7 @@ from prill.runs.cautions import fitted_on, hard_scores, left_out, strangers, unk
 from prill.runs.judges import make_run_judge
 from prill.runs.plan import RunPlan, plan_judging, seconds_each
 from prill.scoring import Tally, lasting_keys, score_files
-from prill.store import read_verdicts
+from prill.store import Item, read_verdicts
 from prill.tables import Verdicts, table
 from prill.transcripts import transcript_folder
 from prill.types import EvaluatorInfo
@@ -66,10 +69,11 @@ class ScoreConfig(Config):
 class ScoreResult:
     """What a run came to.
 
-    Attributes:
+    Args:
         tally: Counts of verdicts, reasons for unscored ones, and what models were asked for.
         judge: The judge, as verdicts name it.
         output: The verdict file.
+        transcripts: The folder of what models were asked and answered; None: none is kept.
         cautions: What to know before the figures are used.
         saved: What a cascade saved; None for another judge.
     """
@@ -95,7 +99,7 @@ class ScoreResult:
         return f"{counts}, {self.tally.skipped} already there -> {self.output}"
 
 
-async def score_async(
+async def score_files_of(
     config: ScoreConfig,
     *,
     stop: asyncio.Event | None = None,
@@ -146,9 +150,82 @@ async def score_async(
     )
 
 
-def score(config: ScoreConfig, *, progress: Callable[[Tally], None] = lambda tally: None) -> ScoreResult:
-    """Judges trajectory files into a verdict file; `score_async` for scripts and notebooks."""
-    return wait_for(lambda: score_async(config, progress=progress))
+@overload
+async def score_async(
+    what: ScoreConfig, *, stop: asyncio.Event | None = None, progress: Callable[[Tally], None] = ...
+) -> ScoreResult: ...
+
+
+@overload
+async def score_async(
+    what: Iterable[Item] | str | os.PathLike[str],
+    judge: Evaluator,
+    *,
+    concurrency: int | None = None,
+    transcripts: str | os.PathLike[str] | None = None,
+) -> Verdicts: ...
+
+
+async def score_async(what: Any, judge: Evaluator | None = None, **options: Any) -> ScoreResult | Verdicts:
+    """Judges trajectories: those of a configuration into a verdict file, or some in memory.
+
+    Args:
+        what: A `ScoreConfig`; or trajectories, or the path of a file of them.
+        judge: With trajectories: who judges.
+        **options: With a configuration `stop` (an `asyncio.Event`: once it is set no new trajectory is begun) and `progress`
+            (called with the tally after every trajectory); with trajectories `concurrency` and `transcripts` as in
+            `prill.scoring.score_async`.
+
+    Returns:
+        Of a configuration the counts, in a `ScoreResult`; of trajectories their verdicts, in their order.
+
+    Raises:
+        UsageError: The configuration cannot be carried out, or nothing could be read.
+        InputError: A trajectory in memory has a value of another type than its record says.
+        EndpointError: The model's endpoint takes no call.
+    """
+    if isinstance(what, ScoreConfig):
+        return await score_files_of(what, **options)
+    if judge is None:
+        raise UsageError("judge is missing: name who judges, as in score(trajectories, prill.judge(…))")
+    return await scoring.score_async(what, judge, **options)
+
+
+@overload
+def score(what: ScoreConfig, *, progress: Callable[[Tally], None] = ...) -> ScoreResult: ...
+
+
+@overload
+def score(
+    what: Iterable[Item] | str | os.PathLike[str],
+    judge: Evaluator,
+    *,
+    concurrency: int | None = None,
+    transcripts: str | os.PathLike[str] | None = None,
+) -> Verdicts: ...
+
+
+def score(what: Any, judge: Evaluator | None = None, **options: Any) -> ScoreResult | Verdicts:
+    """Judges trajectories, for scripts and notebooks: `score_async`, waited for.
+
+    Args:
+        what: A `ScoreConfig`; or trajectories, or the path of a file of them.
+        judge: With trajectories: who judges.
+        **options: As in `score_async`.
+
+    Returns:
+        Of a configuration the counts, in a `ScoreResult`; of trajectories their verdicts, in their order.
+
+    Raises:
+        UsageError: The configuration cannot be carried out, or nothing could be read.
+        InputError: A trajectory in memory has a value of another type than its record says.
+        EndpointError: The model's endpoint takes no call.
+    """
+    if isinstance(what, ScoreConfig):
+        return wait_for(lambda: score_files_of(what, **options))
+    if judge is None:
+        raise UsageError("judge is missing: name who judges, as in score(trajectories, prill.judge(…))")
+    return scoring.score(what, judge, **options)
 
 
 def plan_score(config: ScoreConfig) -> RunPlan:

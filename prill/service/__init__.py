@@ -8,16 +8,15 @@ from prill.lazy import lazily
 
 if TYPE_CHECKING:
     from prill.service.app import Service, make_service
-    from prill.service.server import serve
-    from prill.service.spec import ServiceSpec, read_service, service_table
+    from prill.service.server import serve, serve_async
+    from prill.service.spec import ServiceSpec
 
-__all__ = ["Service", "ServiceSpec", "make_service", "read_service", "serve", "service_table"]
+__all__ = ["Service", "ServiceSpec", "make_service", "serve", "serve_async"]
 _HOMES = {
     "Service": "app",
     "ServiceSpec": "spec",
     "make_service": "app",
-    "read_service": "spec",
     "serve": "server",
-    "service_table": "spec",
+    "serve_async": "server",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from prill.errors import MissingExtra
 from prill.refine.rewards import Reward, RewardResult
@@ -103,7 +104,8 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
 
 
 def _judging(spec: ServiceSpec, desk: Desk, board: Board, budget: ByteBudget) -> Judging:
-    intake = Intake(spec.media_root, spec.max_images, spec.max_pixels, spec.max_image_bytes, spec.max_request_pixels)
+    root = None if spec.media_root is None else Path(spec.media_root)
+    intake = Intake(root, spec.max_images, spec.max_pixels, spec.max_image_bytes, spec.max_request_pixels)
     return Judging(desk, intake, board, budget, spec.max_items, spec.max_values, spec.max_jobs, spec.max_results)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import socket
 import threading
 import traceback
@@ -29,12 +30,17 @@ _LEFT_SECONDS = 2.0  # from the last answer to the end
 _SPARE = 256  # connections beyond those that requests may wait on: for probes, metrics and the page
 
 
+def say(url: str) -> None:
+    """Logs the address of a service."""
+    _log.info("serving on %s", url, extra=FOR_USERS)
+
+
 def serve(
     reward: Reward,
     spec: ServiceSpec | None = None,
     *,
     concurrency: int | None = None,
-    announce: Callable[[str], None] = lambda url: _log.info("serving on %s", url, extra=FOR_USERS),
+    announce: Callable[[str], None] = say,
     ending: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves a reward until SIGINT or SIGTERM. New requests then get 503, and the process ends when all others are answered.
@@ -59,22 +65,64 @@ def serve(
         last.stop()
 
 
+async def serve_async(
+    reward: Reward,
+    spec: ServiceSpec | None = None,
+    *,
+    concurrency: int | None = None,
+    announce: Callable[[str], None] = say,
+    ending: Callable[[], None] = lambda: None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serves a reward until a signal comes or `stop` is set, in an event loop that others use, too.
+
+    The process is never ended by force: what does not listen to its end is left.
+
+    Args:
+        reward: What requests get.
+        spec: Where the service listens, and what it refuses.
+        concurrency: Judgements at once; None: as many calls as the judge's model takes.
+        announce: Is told the address, without any token, once it is served.
+        ending: Called when the end begins.
+        stop: Begins the end once it is set.
+
+    Raises:
+        UsageError: The port is taken, or settings are not enough.
+        MissingExtra: The packages of the extra `serve` are not installed.
+    """
+    await _serve(reward, spec or ServiceSpec(), concurrency, announce, ending, None, stop)
+
+
 async def _serve(
     reward: Reward,
     spec: ServiceSpec,
     concurrency: int | None,
     announce: Callable[[str], None],
     ending: Callable[[], None],
-    last: LastResort,
+    last: LastResort | None,
+    stop: asyncio.Event | None = None,
 ) -> None:
     service = make_service(reward, spec, concurrency=concurrency)
-    gc.freeze()  # what is loaded by now stays: collections, which stop everything, look at what requests bring
+    if last is not None:  # a process of its own: what is loaded by now stays
+        gc.freeze()  # collections, which stop everything, look at what requests bring
     listening = _listen(spec)
     with listening:
         host, port = listening.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        await server_of(service, spec, ending, lambda: announce(address), last).serve(sockets=[listening])
-    last.end_within(_LEFT_SECONDS, 0)  # all is answered: what is left are judgements that do not listen to their end
+        server = server_of(service, spec, ending, lambda: announce(address), last)
+
+        async def stopping(stop: asyncio.Event) -> None:
+            await stop.wait()
+            server.handle_exit(signal.SIGTERM, None)
+
+        waiting = None if stop is None else asyncio.create_task(stopping(stop))
+        try:
+            await server.serve(sockets=[listening])
+        finally:
+            if waiting is not None:
+                waiting.cancel()
+    if last is not None:
+        last.end_within(_LEFT_SECONDS, 0)  # all is answered: what is left are judgements that do not listen to their end
 
 
 class LastResort:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from prill.config.values import Config
 from prill.errors import UsageError
-from prill.files.toml import read_table
 from prill.models.images import MAX_PIXELS
-from prill.registry import read_options
 from prill.service.memory import CLIENT_SHARE, VALUE_BYTES
 
 _Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceSpec:
+class ServiceSpec(Config):
     """Where the service listens, how long it holds requests, and what it refuses.
 
     How long a trainer's client waits is its own setting, and what it does after that is bad: OpenRLHF gives up after 180 s and
@@ -34,9 +32,9 @@ class ServiceSpec:
     host: Annotated[str, Meta(description="address to listen at; any but this machine's own needs a token")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535, description="port; 0: any that is free")] = 8700
     token_env: Annotated[str | None, Meta(description="environment variable with the token that clients must show")] = None
-    token_file: Annotated[Path | None, Meta(description="file with it, or with several: one a line")] = None
+    token_file: Annotated[str | Path | None, Meta(description="file with it, or with several: one a line")] = None
     media_root: Annotated[
-        Path | None, Meta(description="folder that requests may name recordings and images in; by default none")
+        str | Path | None, Meta(description="folder that requests may name recordings and images in; by default none")
     ] = None
     queue: Annotated[int, Meta(ge=1, description="requests inside at most; more wait at the door, unread")] = 1024
     door: Annotated[int, Meta(ge=1, description="requests waiting at the door at most; more get 503 at once")] = 4096
@@ -69,10 +67,11 @@ class ServiceSpec:
         Meta(description="on stderr: nothing, a line a request (no text, no keys), or verdicts with their reasons too"),
     ] = "quiet"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuses settings that do not go together."""
         if self.token_env and self.token_file:
             raise UsageError("token_env and token_file: give one of them", parameters=("token_env", "token_file"))
-        if self.media_root is not None and not self.media_root.is_dir():
+        if self.media_root is not None and not Path(self.media_root).is_dir():
             raise UsageError(f"media_root {self.media_root}: no such folder", parameters=("media_root",))
         needed = round((self.max_body + VALUE_BYTES * self.max_values) / CLIENT_SHARE)
         if self.max_held < needed:
@@ -101,7 +100,7 @@ class ServiceSpec:
             place, text = f"environment variable {self.token_env}", os.environ.get(self.token_env, "")
         elif self.token_file:
             try:
-                place, text = str(self.token_file), self.token_file.read_text(encoding="utf-8")
+                place, text = str(self.token_file), Path(self.token_file).read_text(encoding="utf-8")
             except (OSError, ValueError) as error:
                 raise UsageError(f"{self.token_file}: the token cannot be read ({error})", parameters=("token_file",)) from None
         elif self.is_loopback:
@@ -129,42 +128,3 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def service_table(path: str | os.PathLike[str], **changes: Any) -> tuple[ServiceSpec, dict[str, Any]]:
-    """Reads the settings of a service from a file.
-
-    Args:
-        path: A .toml or .json file.
-        **changes: Settings that win over those of the file.
-
-    Returns:
-        The settings, and the description of the reward under the key `reward`, as `prill.reward` takes it.
-
-    Raises:
-        OptionError: A setting is unknown or of the wrong type.
-        UsageError: The file cannot be read, or has no `reward`.
-    """
-    return read_service(read_table(path), place=f"{path}: ", **changes)
-
-
-def read_service(table: Mapping[str, Any], *, place: str = "", **changes: Any) -> tuple[ServiceSpec, dict[str, Any]]:
-    """Reads the settings of a service from a table.
-
-    Args:
-        table: The settings, and the table `reward` with the judge's options and the reward's own.
-        place: Where the table stands, for messages.
-        **changes: Settings that win over those of the table.
-
-    Returns:
-        The settings, and the description of the reward, as `prill.reward` takes it.
-
-    Raises:
-        OptionError: A setting is unknown or of the wrong type.
-        UsageError: The table has no `reward`.
-    """
-    options = {str(key).replace("-", "_"): value for key, value in table.items()}
-    reward = options.pop("reward", None)
-    if not isinstance(reward, Mapping):
-        raise UsageError(f"{place}reward is missing: a table with the judge (`evaluator = …`) and its options")
-    return ServiceSpec(**{**read_options(ServiceSpec, options, "the service", place=place), **changes}), dict(reward)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from prill.refine.rewards.inspect_ai import judge_scorer
     from prill.refine.rewards.loops import run_blocking
     from prill.refine.rewards.openenv import judge_rubric
-    from prill.refine.rewards.reward import Reward, RewardResult, RewardSpec, make_reward
+    from prill.refine.rewards.reward import Reward, RewardConfig, RewardResult, RewardSpec, make_reward
     from prill.refine.rewards.travel import Recorded, column_of, item_of, pack, refer, single_step
     from prill.refine.rewards.trl import TRLReward
     from prill.refine.rewards.verl import compute_score_of
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Recorded",
     "Reward",
+    "RewardConfig",
     "RewardResult",
     "RewardSpec",
     "TRLReward",
@@ -50,6 +51,7 @@ __all__ = [
 _HOMES = {
     "Recorded": "travel",
     "Reward": "reward",
+    "RewardConfig": "reward",
     "RewardResult": "reward",
     "RewardSpec": "reward",
     "TRLReward": "trl",

@@ -14,7 +14,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
@@ -22,13 +22,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 
+from prill.config.values import Config, config_options
 from prill.errors import MissingExtra, NoEvidence, Unscored, UsageError
-from prill.evaluators.registry import make_judge
+from prill.evaluators.registry import JudgeLike, make_judge
 from prill.files.toml import read_table
 from prill.protocols import Evaluator, RewardFunction
 from prill.refine.rewards.watch.live import Watch, make_watch
 from prill.refine.rewards.watch.spec import WatchSpec
-from prill.registry import OptionError, load_object, nearest, options_of, read_options
+from prill.registry import OptionError, load_object, nearest
 from prill.store import BadLine, Item
 from prill.types import Trajectory, UnscoredReason, Verdict
 
@@ -57,7 +58,7 @@ KINDS: dict[str, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardSpec:
+class RewardSpec(Config):
     """What a verdict is worth. The same options in Python, and next to the judge's own in a table of TOML or JSON.
 
     Penalties are taken off whatever the verdict was. What an agent cost is `cost_usd` in the trajectory's metadata; what it
@@ -81,7 +82,8 @@ class RewardSpec:
     ] = "abstain"
     value: Annotated[float | None, Meta(description="the reward where there is no verdict, for on_unscored value")] = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuses options that do not go together."""
         if not (isinstance(self.kind, str) or callable(self.kind)):
             raise UsageError(f"kind is {self.kind!r}: give {', '.join(KINDS)}, module:function, or a function")
         if isinstance(self.kind, str) and self.kind not in KINDS and ":" not in self.kind:
@@ -298,26 +300,56 @@ async def at_once(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
     return [task.result() for task in tasks]
 
 
-SPEC = tuple(part.name for part in fields(RewardSpec))
+SPEC = tuple(config_options(RewardSpec))
+_JUDGE_KEYS = ("judge", "name", "evaluator")  # `name` in files that describe a judge, `evaluator` in older ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig(RewardSpec):
+    """A reward with its judge: a table `[reward]` of a file, or the whole of a file that describes a reward.
+
+    In a table the judge is a table of its own, or a name with the judge's options next to it:
+
+        judge = "modular"
+        captioner = "text"
+        kind = "score"
+    """
+
+    judge: Annotated[JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")]
+    watch: Annotated[WatchSpec | None, Meta(description="what looks on while the reward is used")] = None
+
+    @classmethod
+    def normalized(cls, table: Mapping[str, Any]) -> dict[str, Any]:
+        """The table with the judge in one place, whichever form it has."""
+        table = super().normalized(table)
+        own = {key: table.pop(key) for key in list(table) if key in config_options(cls) and key != "judge"}
+        given = [key for key in _JUDGE_KEYS if key in table]
+        if not given or (given == ["judge"] and not isinstance(table["judge"], str)):
+            return {**own, **table}  # what else stands there is no option of a reward
+        if len(given) > 1:
+            raise OptionError(f"{given[1]}: the judge is named by {given[0]} already", given[1])
+        name = table.pop(given[0])
+        return {**own, "judge": {"name": name, **table} if table else name}
+
+    @property
+    def spec(self) -> RewardSpec:
+        """What a verdict is worth, without who gives it."""
+        return RewardSpec(**{name: getattr(self, name) for name in SPEC})
 
 
 def make_reward(
-    judge: str | os.PathLike[str] | Mapping[str, Any] | Evaluator,
+    judge: str | os.PathLike[str] | JudgeLike | RewardConfig,
     *,
-    defaults: Mapping[str, Any] | None = None,
-    lax: bool = False,
     choose_captioner: Callable[[], str] | None = None,
     watch: WatchSpec | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Reward:
-    """Makes a reward from a judge's name, description or file.
+    """Makes a reward from a judge's name, description or file, with the options of the reward next to the judge's own.
 
     A file that describes a judge also describes a reward: the fields of `RewardSpec` may stand in it or not.
 
     Args:
-        judge: What `prill.judge` takes.
-        defaults: As in `prill.judge`.
-        lax: Read numbers and truth values from text, for the command line.
+        judge: What `prill.judge` takes, or the configuration of a reward.
         choose_captioner: As in `prill.judge`.
         watch: Settings of the watch on the reward; in a file, the table `watch`. None: those of the file, else no watch.
         **options: The reward's options (the fields of `RewardSpec`) and the judge's.
@@ -333,26 +365,18 @@ def make_reward(
     place = ""
     if isinstance(judge, str | os.PathLike) and (path := Path(judge)).suffix in (".toml", ".json"):
         judge, place = read_table(path), f"{path}: "
-    if isinstance(judge, Mapping):
-        table = {str(key).replace("-", "_"): value for key, value in judge.items()}
-        options = {**{name: table.pop(name) for name in SPEC if name in table}, **options}
-        watch = table.pop("watch", None) if watch is None else watch
-        if not isinstance(watch, WatchSpec | Mapping | None):
-            raise UsageError(f"{place}watch: expected a table, got {type(watch).__name__}")
-        judge = table
-    own = {name: options.pop(name) for name in SPEC if name in options}
+    own = {name: options.pop(name) for name in SPEC if name in options} | ({} if watch is None else {"watch": watch})
     try:
-        spec = RewardSpec(**read_options(RewardSpec, own, "a reward", lax=lax))
-        made = make_judge(judge, defaults=defaults, lax=lax, choose_captioner=choose_captioner, **options)
-        return Reward(made, spec, make_watch(made, watch))
+        if isinstance(judge, RewardConfig):
+            config = judge.but(**own)
+        else:
+            table = RewardConfig.normalized(judge) if isinstance(judge, Mapping) else {"judge": judge}
+            config = RewardConfig.read({**table, **own})
+        made = make_judge(config.judge, choose_captioner=choose_captioner, **options)
+        return Reward(made, config.spec, make_watch(made, config.watch))
     except MissingExtra:
         raise
     except OptionError as error:
         raise OptionError(f"{place}{error}", error.option) from None
     except UsageError as error:
         raise UsageError(f"{place}{error}", parameters=error.parameters) from None
-
-
-def reward_options() -> dict[str, str]:
-    """The options of a reward, each with a phrase for listings."""
-    return {name: option.description for name, option in options_of(RewardSpec).items()}

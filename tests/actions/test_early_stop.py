@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prill.actions.early_stop import EarlyStop, same_action
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.policies.replay import ReplayPolicy
 from prill.testing.scripted import ReplayEnvironment
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -101,7 +101,7 @@ def test_actions_compare_by_target(one: Action, other: Action, same: bool) -> No
 async def play(actions: list[Action], **settings: object) -> Trajectory:
     task = Task(goal="g")
     record = Trajectory(id="r", task=task, steps=tuple(steps(*[Action("wait")] * 60)), final=NOWHERE)
-    return await rollout(ReplayPolicy(actions), ReplayEnvironment(record), task, id="e", early_stop=EarlyStop(**settings))  # type: ignore[arg-type]
+    return await run_episode(ReplayPolicy(actions), ReplayEnvironment(record), task, id="e", early_stop=EarlyStop(**settings))  # type: ignore[arg-type]
 
 
 async def test_reason_is_recorded_no_answer() -> None:

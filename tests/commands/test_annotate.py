@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from prill import AnnotateConfig, annotate_async
+from prill.runs.annotate import Opened
 from prill.store import encode, read_labels
 from prill.types import LabelRecord
 
@@ -122,15 +125,18 @@ def test_broken_line_is_told_and_rest_served(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("none.jsonl", "-o", "l.jsonl", "--annotator", "me"), "none.jsonl: no such file"),
-        (("t.jsonl", "-o", "l.jsonl", "--annotator", " "), "--annotator is empty"),
+        (("t.jsonl", "-o", "l.jsonl", "--annotator", " "), "annotator: is empty"),
         (("t.jsonl", "-o", "l.jsonl", "--annotator", "a\udcff"), "'a\\udcff': a name has no control characters, and is UTF-8"),
         (("t.jsonl", "-o", "l.jsonl", "--annotator", "a\x1b[2J"), "a name has no control characters"),
-        (("t.jsonl", "-o", "l.jsonl", "--annotator", "a" * 201), "--annotator has 201 characters; at most 200"),
+        (("t.jsonl", "-o", "l.jsonl", "--annotator", "a" * 201), "annotator: has 201 characters; at most 200"),
         (("t.jsonl", "-o", "l.jsonl"), "--annotator"),
         (("t.jsonl", "-o", "t.jsonl", "--annotator", "me"), "t.jsonl: this is an input too; choose another file (-o)"),
         (("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--earlier", "none.jsonl"), "none.jsonl: no such file"),
-        (("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--port", "99999"), "port 99999 cannot be used"),
-        (("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--blind", "--show-verdicts"), "not allowed with"),
+        (("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--port", "99999"), "--port: Expected `int` <= 65535"),
+        (
+            ("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--blind", "--show-verdicts"),
+            "give one of them (--blind, --show-verdicts)",
+        ),
         (("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--limit", "0"), "--limit"),
         (("t.jsonl", "-o", "t.jsonl/l.jsonl", "--annotator", "me"), "cannot be written"),
     ],
@@ -143,3 +149,27 @@ def test_bad_usage_is_told_without_a_server(prill: Prill, tmp_path: Path, words:
     assert said in result.stderr
     assert "http" not in result.stdout
     assert (tmp_path / "t.jsonl").read_bytes() == before
+
+
+@pytest.mark.asyncio
+async def test_labels_from_python_are_those_of_the_command(tmp_path: Path) -> None:
+    """The same decision, once by the process and once by the coroutine, which leaves the event loop free."""
+    write_trajectories(tmp_path / "t.jsonl", 2)
+    with running(tmp_path) as (process, start):
+        post(start["url"], 0, "failure")
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=20)
+    stop, pages = asyncio.Event(), list[Opened]()
+
+    async def decide() -> None:
+        while not pages:
+            await asyncio.sleep(0)
+        await asyncio.to_thread(post, pages[0].url, 0, "failure")
+        stop.set()
+
+    config = AnnotateConfig(trajectories=[tmp_path / "t.jsonl"], output=tmp_path / "python.jsonl", annotator="me")
+    result, _ = await asyncio.gather(annotate_async(config, stop=stop, opened=pages.append), decide())
+    ours, theirs = ([(r.id, r.success, r.annotator) for r in read_labels(tmp_path / n)] for n in ("python.jsonl", "l.jsonl"))
+    assert ours == theirs == [("t0", False, "me")]
+    assert json.loads(out) == json.loads(json.dumps({**result.table(), "file": "l.jsonl"}))
+    assert (pages[0].total, result.left, result.written) == (2, 1, 1)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from prill import CheckConfig, check
 from prill.schemas import KINDS, schema
 from prill.store import encode, read_verdicts
 from prill.types import LabelRecord
@@ -80,7 +81,7 @@ def test_schema_is_printed_on_demand(kind: str, prill: Prill) -> None:
 @pytest.mark.parametrize("words", [(), ("t.jsonl", "--schema", "labels")])
 def test_check_takes_files_or_schema(words: tuple[str, ...], prill: Prill) -> None:
     done = prill("check", *words)
-    assert (done.returncode, "either files to check or --schema" in done.stderr) == (2, True)
+    assert (done.returncode, "give either files to check or the kind of a schema (--schema)" in done.stderr) == (2, True)
 
 
 def test_check_and_score_agree_on_ids(prill: Prill, tmp_path: Path) -> None:
@@ -106,3 +107,12 @@ def test_folders_of_folders_are_checked(prill: Prill, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.count("trajectories, 2 good lines\n")) == (0, 2)
     (tmp_path / "bare/deep").mkdir(parents=True)
     assert prill("check", "bare").returncode == 2
+
+
+def test_check_in_python_is_that_of_the_command(prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "l.jsonl").write_bytes(LABEL + b'{"id": 1, "success": true}\n')
+    result = check(CheckConfig(files=["l.jsonl"]))
+    assert (result.readable, len(result.problems)) == (True, 1)
+    assert prill("check", "l.jsonl").stdout == f"{result}\n"
+    assert json.loads(prill("check", "l.jsonl", "--json").stdout) == result.to_rows()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from prill import MergeConfig, merge
 from prill.errors import UsageError
 from prill.files.shards import Shard
 from prill.store import encode, read_verdicts
@@ -163,3 +165,11 @@ def test_an_incomplete_last_line_is_told(prill: Prill, tmp_path: Path) -> None:
     done = prill("merge", "a.jsonl", "b.jsonl", "-o", "out.jsonl")
     assert (done.returncode, [v.id for v in read_verdicts(tmp_path / "out.jsonl")]) == (3, ["a", "c"])
     assert "a.jsonl: its last line is incomplete" in done.stderr and "b.jsonl" not in done.stderr
+
+
+def test_merge_in_python_is_that_of_the_command(prill: Prill, tmp_path: Path) -> None:
+    parts = [write(tmp_path / "1.jsonl", line("a")), write(tmp_path / "2.jsonl", line("b", unscored="parse"))]
+    merged = merge(MergeConfig(verdicts=parts, output=tmp_path / "python.jsonl"))
+    done = prill("merge", "1.jsonl", "2.jsonl", "-o", "command.jsonl", "--json")
+    assert json.loads(done.stdout) == {"verdicts": 2, "unscored": 1, "left_out": 0, "cut": []} == {**asdict(merged), "cut": []}
+    assert (tmp_path / "python.jsonl").read_bytes() == (tmp_path / "command.jsonl").read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import html
 import json
 import os
 import random
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from prill import ReportConfig, report
 from prill.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.transcripts import Call, Transcript, TranscriptLog, transcript_folder
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
@@ -51,7 +53,7 @@ def test_samples_make_a_page_with_accuracy(prill: Prill, tmp_path: Path, verdict
         "fitted": {},
     }
     assert counts["images_elsewhere"] > 0
-    assert "--embed puts them in" in done.stderr
+    assert "embed puts them in" in done.stderr
     agreed = prill("agree", verdicts, SAMPLES / "labels.jsonl", "--trajectories", SAMPLES / "trajectories.jsonl").stdout
     accuracy = next(line.split()[1] for line in agreed.splitlines() if line.startswith("accuracy "))
     assert f'<th scope="row">accuracy</th><td>{accuracy} ' in (tmp_path / "r.html").read_text("utf-8")
@@ -135,8 +137,8 @@ def test_broken_lines_and_lost_images_told(prill: Prill, tmp_path: Path) -> None
         (("--verdicts", "none.jsonl"), "none.jsonl: no such file"),
         (("--labels", "both.jsonl"), "several sources (human, oracle); choose one source (--source)"),
         (("--labels", "both.jsonl", "--source", "robot"), "no label has source 'robot'"),
-        (("--threshold", "1.5"), "a score lies between 0 and 1"),
-        (("--threshold", "x"), "invalid"),
+        (("--threshold", "1.5"), "--threshold: Expected `float` <= 1.0"),
+        (("--threshold", "x"), "--threshold: Expected `float`"),
         (("-o", "t.jsonl/r.html"), "t.jsonl/r.html: cannot be written"),
         (("--calibration", "both.jsonl"), "no calibration"),
     ],
@@ -170,3 +172,26 @@ def test_example_page_has_two_judges(tmp_path: Path) -> None:
     assert {row["id"]: row["truth"] == "success" for row in overview["rows"]} == truth
     assert {row["outcomes"][1] for row in overview["rows"]} == {"failure"}
     assert os.path.getsize(tmp_path / "out" / "report.html") < 3_000_000
+
+
+def test_report_in_python_is_that_of_the_command(prill: Prill, tmp_path: Path, verdicts: Path) -> None:
+    """And a notebook shows it: the page itself where its images are in it, else its file, in a frame that may run scripts."""
+    runs = SAMPLES / "trajectories.jsonl"
+    config = ReportConfig(trajectories=[runs], output=tmp_path / "r.html", verdicts=[verdicts], embed=True, limit=2)
+    result = report(config)
+    page = (tmp_path / "r.html").read_bytes()
+    assert prill("report", runs, "-o", "r.html", "--verdicts", verdicts, "--embed", "--limit", 2).returncode == 0
+    assert (tmp_path / "r.html").read_bytes() == page
+    shown = result._repr_html_()
+    assert shown.count("<iframe") == 1 and 'sandbox="allow-scripts"' in shown
+    assert html.unescape(shown.split('srcdoc="', 1)[1].rsplit('"></iframe>', 1)[0]).encode() == page
+    assert 'src="' in (linked := report(config.but(embed=False))._repr_html_()) and len(linked) < 1000
+
+
+@pytest.mark.parametrize("files", [False, True])
+def test_report_of_a_folder_says_once_what_is_left_out(prill: Prill, tmp_path: Path, files: bool) -> None:
+    (tmp_path / "runs").mkdir()
+    write_trajectories(tmp_path / "runs" / "t.jsonl", 1)
+    if files:
+        (tmp_path / "runs" / "l.jsonl").write_bytes(encode(LabelRecord(id="t0", success=True)))
+    assert prill("report", "runs", "-o", "r.html").stderr.count("not read as trajectories") == files

@@ -312,3 +312,30 @@ def test_help_lists_every_command(prill: Prill) -> None:
         assert prill(verb, "--help").returncode == 0
     assert prill("scoer").returncode == 2
     assert os.linesep.join(["prill 0.1.0", ""]) == prill("--version").stdout
+
+
+def test_a_script_scores_as_the_command_does(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    """`prill.score(config)` gives the counts that the command prints, and the same verdicts; also inside an event loop."""
+    import asyncio
+
+    import prill as library
+
+    write_trajectories(tmp_path / "t.jsonl", 6)
+    printed = json.loads(prill("score", "t.jsonl", *words(server), "--json").stdout)
+    config = library.ScoreConfig(
+        trajectories=[tmp_path / "t.jsonl"],
+        output=tmp_path / "mine.jsonl",
+        judge="modular",
+        model={"name": "mock", "base_url": server.base_url},
+    )
+    result = library.score(config)
+    counts = {"success": result.tally.succeeded, "failure": result.tally.failed, "unscored": dict(result.tally.unscored)}
+    assert counts == {key: printed[key] for key in counts}
+    ours, theirs = ({v.id: (v.success, v.key) for v in library.read_verdicts(tmp_path / f)} for f in ("mine.jsonl", "v.jsonl"))
+    assert ours == theirs
+
+    async def again() -> library.ScoreResult:
+        return await library.score_async(config)
+
+    assert asyncio.run(again()).tally.skipped == 6
+    assert len(result.verdicts()) == 6

@@ -19,7 +19,7 @@ from prill.evaluators.registry import make_judge
 from prill.refine.filtered_bc import Study
 from prill.refine.rewards.reward import make_reward
 from prill.runs.filtered_bc import prepare
-from prill.service.spec import service_table
+from prill.runs.serve import ServeConfig, make_served_reward
 
 from .conftest import Prill
 
@@ -84,7 +84,7 @@ def _study(path: Path) -> None:
 
 def _service(path: Path) -> None:
     with in_file(path):
-        make_reward(service_table(path)[1])
+        make_served_reward(ServeConfig.load(path))
 
 
 def _filter(path: Path) -> None:

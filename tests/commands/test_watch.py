@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import prill as library
 from prill.refine.rewards import WatchRecord
 from prill.store import encode
 from prill.types import EvaluatorInfo, Opinion, Verdict
@@ -83,6 +84,19 @@ def test_verdict_files_are_watched_too(prill: Prill, tmp_path: Path) -> None:
     assert reference.returncode == 1 and "alarm    drift" in reference.stdout
 
 
+def test_python_finds_what_the_command_finds(prill: Prill, hacked: Path, steady: Path, tmp_path: Path) -> None:
+    done = prill("watch", hacked, steady, "--json", "-o", tmp_path / "w.html")
+    config = library.WatchConfig(logs=[hacked, steady], output=tmp_path / "p.html")
+    counted: list[str] = []
+    found = library.watch(config, progress=counted.append)
+    assert json.loads(done.stdout) == json.loads(json.dumps(found.table()))
+    assert (tmp_path / "p.html").read_bytes() == (tmp_path / "w.html").read_bytes()
+    assert found.alarms == ("disagreement", "hacking") and counted == [str(hacked)] * 1200 + [str(steady)] * 600
+    signs = found.to_pandas()
+    assert list(signs[signs.state == "alarm"].sign) == ["disagreement", "hacking"]
+    assert "<script" not in found._repr_html_() and str(found) == prill("watch", hacked, steady).stdout.strip()
+
+
 def test_broken_lines_are_told_and_passed(prill: Prill, steady: Path, tmp_path: Path) -> None:
     lines = steady.read_bytes().splitlines(keepends=True)
     steady.write_bytes(b"{broken\n" + b"".join(lines[:50]) + b'{"kind": "verdict", "at": ""}\n' + lines[50][:30])
@@ -128,6 +142,6 @@ def test_serve_takes_the_watch_by_name(prill: Prill, tmp_path: Path) -> None:
     done = prill("serve", "--judge", "always-fail", "--canaries", tmp_path / "c.jsonl")
     assert done.returncode == 2 and "give both" in done.stderr and "--canary-labels" in done.stderr
     service = tmp_path / "service.toml"
-    service.write_text('[reward]\nevaluator = "always-fail"\n[reward.watch]\nwindow = 50\n')
+    service.write_text('[reward]\njudge = "always-fail"\n[reward.watch]\nwindow = 50\n')
     done = prill("serve", service, "--canary-labels", tmp_path / "l.jsonl")
     assert done.returncode == 2 and "give both" in done.stderr

@@ -14,6 +14,7 @@ from prill.datasets.formats.mind2web import load
 from prill.errors import BudgetSpent, EndpointError, TransportFailure, Unparsable
 from prill.pages.state import read_state
 from prill.protocols import LanguageModel
+from prill.runs.papers import ConversationsConfig, conversations
 from prill.testing import MockServer
 from prill.testing.scripted import ScriptedModel
 from prill.types import Trajectory
@@ -223,6 +224,9 @@ def test_command_makes_conversations(tmp_path: Path) -> None:
     assert main(["conversations", str(tmp_path / "in.json"), "-o", str(out)]) == 0
     assert main(["conversations", str(tmp_path / "in.json"), "-o", str(out)]) == 2  # it is there already
     assert len(json.loads(out.read_text())) == 1
+    result = conversations(ConversationsConfig(source=tmp_path / "in.json", output=tmp_path / "python.json"))
+    assert (tmp_path / "python.json").read_bytes() == out.read_bytes()
+    assert str(result) == f"{tmp_path / 'python.json'}: 1 conversations, 2 turns of 1 tasks"
 
 
 def test_command_tells_calls_and_their_cost(

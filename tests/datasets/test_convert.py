@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import prill
 from prill.cli import main
 from prill.store import read_labels, read_trajectories
 from prill.types import Trajectory
@@ -231,3 +232,42 @@ def test_unknown_actions_are_counted_by_name(format_: str, tmp_path: Path, capsy
 def test_known_actions_are_not_counted(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["convert", "agentrewardbench-webjudge", str(shop(recording)), "-o", str(tmp_path / "out")])
     assert "not recognised" not in capsys.readouterr().err
+
+
+OWN = """
+from prill.types import LabelRecord, Task, Trajectory
+
+def load(folder, *, site: str = "none"):
+    yield Trajectory(id="a", task=Task(goal="Go", site=site))
+
+def load_labels(folder):
+    yield LabelRecord(id="a", success=True)
+"""
+
+
+def test_a_format_of_ones_own_from_python_and_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its parameters are options, its labels come along, and both doors write the same."""
+    (tmp_path / "own.py").write_text(OWN)
+    name = f"{tmp_path}/own.py:load"
+    result = prill.convert(
+        prill.ConvertConfig(format=prill.FormatConfig(name, site="shop"), source=tmp_path, output=tmp_path / "python")
+    )
+    assert (result.report.trajectories, result.report.labels) == (1, 1)
+    assert main(["convert", name, str(tmp_path), "-o", str(tmp_path / "command"), "--site", "shop"]) == 0
+    for file in ("trajectories.jsonl", "labels.jsonl"):
+        assert (tmp_path / "python" / file).read_bytes() == (tmp_path / "command" / file).read_bytes()
+    assert b'"site":"shop"' in (tmp_path / "python" / "trajectories.jsonl").read_bytes()
+    assert main(["convert", name, str(tmp_path), "-o", str(tmp_path / "no"), "--sight", "shop"]) == 2
+    assert "--sight: there is no such option (did you mean '--site'?)" in capsys.readouterr().err
+
+
+def test_words_of_a_conversion_may_stand_in_any_order(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    name, source = f"{tmp_path}/own.py:load", str(tmp_path)
+    for index, words in enumerate(([name, "-o", "{}", source], ["-o", "{}", name, source], [name, source, "-o", "{}"])):
+        assert main(["convert", *(word.replace("{}", str(tmp_path / f"out{index}")) for word in words)]) == 0
+
+
+def test_an_unknown_format_names_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", "webarea", str(tmp_path), "-o", str(tmp_path / "out")]) == 2
+    assert "unknown format 'webarea' (did you mean 'webarena'?)" in capsys.readouterr().err

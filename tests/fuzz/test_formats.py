@@ -328,13 +328,13 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
 
 
 def test_every_format_has_a_sample() -> None:
-    assert {name for name, _ in SAMPLES.values()} == FORMATS.keys()
+    assert {name for name, _ in SAMPLES.values()} == FORMATS.entries.keys()
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_recordings_are_read_or_refused(name: str, tmp_path: Path) -> None:
     format, make = SAMPLES[name]
-    module, sample = import_module(FORMATS[format].module), make(tmp_path / "in")
+    module, sample = import_module(FORMATS.entries[format].maker.partition(":")[0]), make(tmp_path / "in")
     originals = {path: path.read_bytes() for path, _ in sample.files}
     assert sample.stays <= {getattr(item, "message", item.id) for item in module.load(sample.root)}
 

@@ -33,7 +33,7 @@ from prill.refine.training.samples import read_rows
 from prill.refine.training.spec import training_spec
 from prill.run_folder import LABELS, PARTIAL, RunFolder
 from prill.runs.reflexion import ReflexionConfig
-from prill.service.spec import service_table
+from prill.runs.serve import ServeConfig
 from prill.store import read_labels, read_trajectories
 from prill.types import EvaluatorInfo, Opinion, Trajectory
 from tests.datasets.formats import test_mind2web
@@ -87,7 +87,7 @@ FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
         [{"format": "prill ranking 1"}, *({"sample": f"a_{n}", "scores": {"1": 0.5}} for n in range(2))],
         lambda path: list(_done(path)),
     ),
-    "service": ("s.toml", (ROOT / "examples/reward_service/service.toml").read_text(), service_table),
+    "service": ("s.toml", (ROOT / "examples/reward_service/service.toml").read_text(), ServeConfig.load),
     "reflexion": ("r.json", REFLEXION, ReflexionConfig.load),
     "filter": ("f.toml", '[filter]\nlevel = "step"\nper_task = 2\n', lambda path: _from_file(str(path))),
     "study": ("s.toml", (ROOT / "examples/filtered_bc/short.toml").read_text(), Study.load),
@@ -98,7 +98,7 @@ FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     ),
     "rows": ("rows.jsonl", [{**ROW, "trajectory": f"t{n}"} for n in range(3)], read_rows),
     "gold turns": ("g.jsonl", [], GoldTurns),
-    "reward": ("r.json", {"evaluator": "self-report", "kind": "success", "on_unscored": "abstain"}, make_reward),
+    "reward": ("r.json", {"judge": "self-report", "kind": "success", "on_unscored": "abstain"}, make_reward),
     "figures of a paper": ("p.toml", (ROOT / "prill/bench/step.toml").read_text(), read_paper),
     "observations": (
         "w.jsonl",

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image as Picture
 
 from prill.errors import TransportFailure
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.models.client import OpenAIModel
 from prill.policies.cogagent import CogAgent, Generation
 from prill.protocols import Image, Message
@@ -48,7 +48,7 @@ async def played(generation: Generation, screen: str, **settings: Any) -> tuple[
     world = ReplayEnvironment(Trajectory(id="r", task=TASK, steps=(Step(seen, Action("wait")),) * 2, final=seen))
     async with serving(PROVIDERS[provider(generation)]) as (endpoint, url):
         policy = CogAgent(model(url, **settings), generation=generation)
-        return await rollout(policy, world, TASK, id="a", max_steps=2), endpoint
+        return await run_episode(policy, world, TASK, id="a", max_steps=2), endpoint
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)

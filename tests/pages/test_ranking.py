@@ -16,6 +16,7 @@ from prill.pages.ranking import Bm25, Ranked, RankingTally, bm25, rank_file
 from prill.pages.scores import read_scores
 from prill.pages.state import PageState, read_state
 from prill.policies.embedders import LocalEmbedder
+from prill.runs.papers import RankConfig, rank
 from prill.store import read_trajectories, write_trajectories
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -164,6 +165,17 @@ def test_rank_command_tells_figures(gold: Path, tmp_path: Path, capsys: pytest.C
     out = capsys.readouterr().out
     assert "steps     3 (1 without a right candidate, counted as missed)" in out
     assert "accuracy  33.3%" in out
+    config = RankConfig(trajectories=gold, output=tmp_path / "p.json", ranker="embedding:tfidf")
+    result = rank(config)
+    assert str(result) == out.strip() and (tmp_path / "p.json").read_bytes() == (tmp_path / "s.json").read_bytes()
+    assert main(["rank", str(gold), "-o", str(tmp_path / "s.json"), "--ranker", "embedding:tfidf", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(result.table()))
+
+
+@pytest.mark.parametrize("ranker", ["bm52", "nowhere/ranker"])
+def test_an_unknown_ranker_is_told(ranker: str, gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rank", str(gold), "-o", str(tmp_path / "s.json"), f"--ranker={ranker}"]) == 2
+    assert "there are bm25, embedding:NAME, and the folder of a ranker (--ranker)" in capsys.readouterr().err
 
 
 def test_broken_turns_are_told_and_passed(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prill.errors import NoEvidence, Refusal, UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.policies.cogagent import CogAgent, Generation
 from prill.protocols import Image
 from prill.testing.scripted import ReplayEnvironment, ScriptedModel
@@ -22,7 +22,7 @@ def world(states: int = 9) -> ReplayEnvironment:
 
 async def test_18b_is_asked_with_grounding() -> None:
     model = ScriptedModel(["Plan: open it.\nGrounded Operation: tap [[500,200]]", "Grounded Operation: task complete"])
-    trajectory = await rollout(CogAgent(model, generation="18b"), world(), TASK, id="a")
+    trajectory = await run_episode(CogAgent(model, generation="18b"), world(), TASK, id="a")
     question = 'What steps do I need to take to "Open {{ goal }} mail"?(with grounding)'
     assert [call[0].parts for call in model.seen] == [(Image("screen.png"), question)] * 2, "it sees no history"
     first, last = trajectory.steps
@@ -41,7 +41,7 @@ async def test_9b_is_told_its_operations() -> None:
         "Grounded Operation: END()",
     ]
     model = ScriptedModel(lines)
-    trajectory = await rollout(CogAgent(model), world(), TASK, id="a")
+    trajectory = await run_episode(CogAgent(model), world(), TASK, id="a")
     asked = [str(call[0].parts[1]) for call in model.seen]
     ending = "\n(Platform: Mobile)\n(Answer in Action-Operation format.)\n"
     first = "\n0. CLICK(box=[[0,0,100,100]], element_info='Mail')\tTap the mail icon."
@@ -57,7 +57,7 @@ async def test_episode_begins_without_history() -> None:
 
     async def ways(seed: int) -> list[str | None]:
         policy = CogAgent(ScriptedModel(([swipe] * 9 + [end]) * 2), generation="18b", swipe_up="left-or-right", seed=seed)
-        first, second = [await rollout(policy, world(20), ios, id="a") for _ in range(2)]
+        first, second = [await run_episode(policy, world(20), ios, id="a") for _ in range(2)]
         assert first.steps == second.steps
         return [step.action.value for step in first.steps[:-1]]
 
@@ -78,7 +78,7 @@ async def test_9b_is_told_its_machine(platform: Platform, machine: str) -> None:
 async def test_cogagent_needs_screen_and_model() -> None:
     with pytest.raises(NoEvidence, match="looks at screenshots"):
         await CogAgent(ScriptedModel([])).act(Observation(text="[1] button 'OK'"))
-    trajectory = await rollout(CogAgent(ScriptedModel([Refusal("no")])), world(), TASK, id="a")
+    trajectory = await run_episode(CogAgent(ScriptedModel([Refusal("no")])), world(), TASK, id="a")
     assert trajectory.error == "the agent's model gave no action (refusal): no"
 
 

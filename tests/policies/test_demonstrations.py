@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from prill.errors import NoEvidence, Unparsable
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.policies.cogagent import CogAgent, Generation
 from prill.policies.react import React, ReactSpec
 from prill.protocols import Demonstrator
@@ -46,7 +46,7 @@ async def recorded(policy: Demonstrator, state: Observation, platform: Platform,
     task = Task(id="t", goal="Buy a kettle", platform=platform)
     steps = tuple(Step(state, Action("wait")) for _ in range(count))
     world = ReplayEnvironment(Trajectory(id="r", task=task, steps=steps, final=state))
-    return await rollout(policy, world, task, id="a")
+    return await run_episode(policy, world, task, id="a")
 
 
 def lesson(action: Action, platform: Platform = "web", text: str = SHOP, **spec: bool) -> str:

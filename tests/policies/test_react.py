@@ -6,7 +6,7 @@ import pytest
 
 from prill.actions.early_stop import EarlyStop
 from prill.errors import NoEvidence, Truncated
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.models.prompts import NONCE
 from prill.policies.react import React, ReactSpec, cut, prompt_hash, split_reply
 from prill.policies.registry import make_policy
@@ -267,7 +267,7 @@ async def test_episode_is_recorded_with_answer() -> None:
     kettle = "[1] RootWebArea 'Kettle'\n\t[4] StaticText '$34.50'"
     model = ScriptedModel([said("type [9] [kettle]"), "hm", said("stop [$34.50]")])
     environment = shop_of(SHOP, SHOP, kettle, kettle)
-    trajectory = await rollout(React(model), environment, TASK, id="a", agent="react", early_stop=EarlyStop())
+    trajectory = await run_episode(React(model), environment, TASK, id="a", agent="react", early_stop=EarlyStop())
     assert [step.action.kind for step in trajectory.steps] == ["type", "other", "stop"]
     assert (trajectory.answer, trajectory.error, trajectory.metadata) == (
         "$34.50",
@@ -280,7 +280,7 @@ async def test_episode_is_recorded_with_answer() -> None:
 
 async def test_three_unreadable_replies_stop_it() -> None:
     environment = shop_of(*[SHOP] * 9)
-    trajectory = await rollout(React(ScriptedModel(["hm"] * 9)), environment, TASK, id="a", early_stop=EarlyStop())
+    trajectory = await run_episode(React(ScriptedModel(["hm"] * 9)), environment, TASK, id="a", early_stop=EarlyStop())
     assert (len(trajectory.steps), trajectory.answer) == (3, None)
     assert trajectory.metadata["stopped"] == "3 actions in a row could not be read"
 
@@ -288,13 +288,13 @@ async def test_three_unreadable_replies_stop_it() -> None:
 async def test_repeated_clicks_are_stopped() -> None:
     states = [SHOP, SHOP.replace("True", "False"), SHOP, SHOP, SHOP]
     model = ScriptedModel([said("click [7]")] * 9)
-    trajectory = await rollout(React(model), shop_of(*states), TASK, id="a", early_stop=EarlyStop())
+    trajectory = await run_episode(React(model), shop_of(*states), TASK, id="a", early_stop=EarlyStop())
     assert (len(trajectory.steps), trajectory.metadata["stopped"]) == (3, "the same action 3 times in a row")
 
 
 async def test_failing_model_ends_the_episode() -> None:
     model = ScriptedModel([said("click [7]"), Truncated("the reply was cut at 768 tokens")])
-    trajectory = await rollout(React(model), shop_of(SHOP, SHOP, SHOP), TASK, id="a")
+    trajectory = await run_episode(React(model), shop_of(SHOP, SHOP, SHOP), TASK, id="a")
     assert (len(trajectory.steps), trajectory.answer, trajectory.metadata) == (
         1,
         None,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from prill.errors import UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.policies.replay import HumanReplay, relocated
 from prill.testing.scripted import ReplayEnvironment
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -84,7 +84,7 @@ async def test_replay_keeps_thoughts_and_answer() -> None:
     states = tuple(Step(Observation(text=NOW), Action("wait")) for _ in range(9))
     environment = ReplayEnvironment(Trajectory(id="r", task=Task(goal="g"), steps=states, final=Observation(text=NOW)))
     demonstrations = [recorded(task="other"), recorded(*steps, answer="$3")]
-    trajectory = await rollout(HumanReplay(demonstrations), environment, Task(id="t", goal="g"), id="again")
+    trajectory = await run_episode(HumanReplay(demonstrations), environment, Task(id="t", goal="g"), id="again")
     assert [step.action.target for step in trajectory.steps] == ["[30] link 'Cart'", "[5] textbox 'Search'", None]
     assert [step.thought for step in trajectory.steps] == ["To the cart.", None, None]
     assert [step.observation.text for step in trajectory.steps] == [NOW] * 3

@@ -20,7 +20,11 @@ from typing import Any
 
 import pytest
 
-from prill.refine.rewards import Reward
+import prill
+from prill.errors import UsageError
+from prill.evaluators.registry import JudgeConfig, make_judge
+from prill.refine.rewards import Reward, RewardConfig
+from prill.runs.serve import ServeConfig, make_served_reward
 from prill.service import ServiceSpec, make_service, serve
 from prill.service.server import server_of
 from prill.types import Trajectory, Verdict
@@ -33,7 +37,7 @@ TOKEN = "correct-horse-battery"
 
 @contextmanager
 def serving(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [sys.executable, "-m", "prill", "serve", "--port", "0", "--json", *options]
+    command = [sys.executable, "-m", "prill", "serve", *options, "--port", "0", "--json"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
     )
@@ -274,7 +278,7 @@ async def test_unread_answers_hold_nothing(case: str, monkeypatch: pytest.Monkey
 
 def test_term_answers_what_was_accepted() -> None:
     """Requests at the judge, in the queue and at the door are answered; what comes later gets 503; then the process ends."""
-    judge = ("--judge", f"{HERE / 'gate.py'}:Gate", "--set", "seconds=0.5", "--set", "concurrency=4", "--queue", "8")
+    judge = ("--judge", f"{HERE / 'gate.py'}:Gate", "--judge.seconds", "0.5", "--judge.concurrency", "4", "--queue", "8")
     with serving(*judge) as (process, url), ThreadPoolExecutor(16) as pool:
 
         def ask(number: int) -> Any:
@@ -341,7 +345,7 @@ async def test_an_end_nobody_hears_of_is_one() -> None:
 
 def test_one_file_makes_the_same_service(tmp_path: Path) -> None:
     (tmp_path / "service.toml").write_text(
-        f'port = 1\nmax-items = 1\n\n[reward]\nkind = "score"\nevaluator = "{HERE / "gate.py"}:Gate"\n'
+        f'port = 1\nmax-items = 1\n\n[reward]\nkind = "score"\njudge = "{HERE / "gate.py"}:Gate"\n'
     )
     with serving(str(tmp_path / "service.toml")) as (_, url):  # the port of the command goes before
         record = {"trajectory": json.loads(label("success"))}
@@ -353,18 +357,72 @@ def test_one_file_makes_the_same_service(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        'judge = "modular"\ncaptioner = "text"\nmodel = "m"',
+        'judge = {name = "modular", captioner = "text", model = "m"}',
+        '[reward.judge]\nname = "modular"\ncaptioner = "text"\nmodel = "m"',
+        'evaluator = "modular"\ncaptioner = "text"\nmodel = "m"',
+        'name = "modular"\ncaptioner = "text"\nmodel = "m"',
+    ],
+    ids=["beside", "table", "section", "older", "judge file"],
+)
+def test_a_file_names_its_judge_in_any_of_its_forms(words: str, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(f'[reward]\nkind = "score"\n{words}\n')
+    config = ServeConfig.load(tmp_path / "s.toml")
+    judge = JudgeConfig("modular", captioner="text", model="m")
+    assert config == ServeConfig(reward=RewardConfig(judge=judge, kind="score"))
+    assert make_served_reward(config).judge.info == make_judge("modular", captioner="text", model="m").info
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ('[reward]\njudge = "vlm"\nevaluator = "modular"', "reward.evaluator: the judge is named by judge already"),
+        ('[reward]\nkind = "score"', "reward.judge is missing"),
+        ("port = 1", "reward.judge is missing"),
+        ('[reward]\njudge = {name = "vlm"}\nframes = 2', "reward.frames: there is no such option"),
+        ('[reward]\njudge = "vlm"\n[reward.watch]\nwindow = 3', "reward.watch.window: Expected `int` >= 30"),
+        ("[reward]\njudge = 3", "reward.judge: expected the name of a judge or a table"),
+    ],
+)
+def test_wrong_files_are_named_with_their_key(table: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(table)
+    with pytest.raises(UsageError) as raised:
+        ServeConfig.load(path)
+    assert str(raised.value).startswith(f"{path}: {words}")
+
+
+async def test_a_script_serves_next_to_other_work(tmp_path: Path) -> None:
+    """What the command serves, from Python, until an event is set."""
+    stop, told = asyncio.Event(), asyncio.Queue[str]()
+    config = ServeConfig(port=0, reward={"judge": f"{HERE / 'gate.py'}:Gate", "kind": "score"})
+    running = asyncio.create_task(prill.serve_async(config, stop=stop, announce=told.put_nowait))
+    url = await asyncio.wait_for(told.get(), 60)
+    record = {"items": [{"trajectory": json.loads(label("success"))}]}
+    answer = await asyncio.to_thread(post, f"{url}/v1/score", record)
+    with serving("--judge", f"{HERE / 'gate.py'}:Gate", "--kind", "score") as (_, other):
+        assert await asyncio.to_thread(post, f"{other}/v1/score", record) == answer
+    stop.set()
+    await asyncio.wait_for(running, 60)
+    with pytest.raises(OSError):
+        await asyncio.to_thread(post, f"{url}/v1/score", record)
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "name a judge"),
+        ((), "--judge is missing"),
         (("--judge", "self-report", "--host", "0.0.0.0"), "(--token-env, --token-file)"),
         (("--judge", "self-report", "--media-root", "nowhere"), "no such folder (--media-root)"),
-        (("--judge", "self-report", "--hold", "-1"), "hold: Expected"),
-        (("--judge", "modular", "--model", "m"), "--captioner is missing"),
+        (("--judge", "self-report", "--hold", "-1"), "--hold: Expected"),
+        (("--judge", "modular", "--model", "m"), "captioner is missing"),
         (("nowhere.toml",), "nowhere.toml: No such file"),
-        (("x.toml", "--judge", "vlm"), "x.toml says which judge"),
-        (("x.toml", "--model", "m"), "x.toml says which judge"),
-        (("x.toml", "--cache", "replies"), "x.toml says which judge"),
-        (("x.toml", "--set", "votes=3"), "x.toml says which judge"),
+        (("--judge", "self-report", "--kind", "nice"), "unknown kind of reward 'nice'"),
+        (("--judge", "self-report", "--lenght-penalty", "1"), "(did you mean '--length-penalty'?)"),
+        (("--judge", "self-report", "--model", "m"), "judge 'self-report' asks no model (--model)"),
+        (("--judge", "self-report", "--frames", "3"), "--frames: judge 'self-report' has no such option"),
     ],
 )
 def test_bad_usage_is_one_clear_error(options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import pytest_asyncio
 from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.errors import UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.testing.programmatic.nodes import action_of, nodes_of
 from prill.testing.programmatic.policy import Programmatic
 from prill.testing.programmatic.screen import Move, Node, Screen
@@ -62,7 +62,7 @@ async def environment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
 async def solved(environment: MiniWoB, policy: Programmatic, name: str, seed: int) -> tuple[bool, str]:
     """Whether the page rewards the episode, and what to look at where it does not."""
     task = await environment.task(name, seed)
-    trajectory = await rollout(policy, environment, task, id=f"{name}-{seed}")
+    trajectory = await run_episode(policy, environment, task, id=f"{name}-{seed}")
     label = await environment.grade(trajectory)
     return bool(label.success), f"{task.goal!r}: {label.note}; {[step.action for step in trajectory.steps]}"
 

@@ -9,7 +9,7 @@ import pytest
 
 import prill.testing
 from prill.errors import CallTimeout, EnvironmentFailure, Unparsable, UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.models.replies import ReplyFormat
 from prill.policies.replay import ReplayPolicy
 from prill.protocols import Message, Reply
@@ -63,19 +63,19 @@ async def test_model_function_answers_the_prompt() -> None:
 
 async def test_replay_gives_the_record_again() -> None:
     environment = ReplayEnvironment(RECORD)
-    again = await rollout(ReplayPolicy(RECORD.steps), environment, TASK, id="t1")
+    again = await run_episode(ReplayPolicy(RECORD.steps), environment, TASK, id="t1")
     assert again.steps == RECORD.steps and again.answer == "done"
     assert environment.actions == [CLICK]
 
 
 async def test_replay_ends_with_its_states() -> None:
-    again = await rollout(ReplayPolicy([CLICK] * 9), ReplayEnvironment(RECORD), TASK, id="t2")
+    again = await run_episode(ReplayPolicy([CLICK] * 9), ReplayEnvironment(RECORD), TASK, id="t2")
     assert again.metadata["ended_by"] == "environment"
     assert [state.text for state in again.observations] == ["list", "cart", "bought"]
 
 
 async def test_replay_policy_stops_with_no_answer() -> None:
-    again = await rollout(ReplayPolicy([]), ReplayEnvironment(RECORD), TASK, id="t3")
+    again = await run_episode(ReplayPolicy([]), ReplayEnvironment(RECORD), TASK, id="t3")
     assert [step.action.kind for step in again.steps] == ["stop"] and again.answer is None
 
 

@@ -29,7 +29,6 @@ from prill.refine.rewards.loops import LoopThread
 from prill.refine.rewards.watch.records import WatchLog, WatchRecord, name_of, opinion_of, whole_verdicts
 from prill.refine.rewards.watch.signs import Tally, WatchReport
 from prill.refine.rewards.watch.spec import FEWEST, WatchSpec
-from prill.registry import read_options
 from prill.store import BadLine, Item, read_labels, read_trajectories
 from prill.types import Opinion, Trajectory, Usage, Verdict
 
@@ -315,7 +314,7 @@ def _student(student: str | Mapping[str, Any] | Evaluator | None) -> Evaluator |
     return make_judge(student)
 
 
-def scores_of(path: Path | None) -> Sequence[float]:
+def scores_of(path: str | Path | None) -> Sequence[float]:
     """The scores that drift is measured from. Raises UsageError for a file without enough of them."""
     if path is None:
         return ()
@@ -338,9 +337,4 @@ def _now() -> str:
 
 def make_watch(judge: Evaluator, spec: WatchSpec | Mapping[str, Any] | None) -> Watch | None:
     """The watch of a judge by its settings, which may be a table. Raises OptionError and UsageError."""
-    if spec is None:
-        return None
-    if not isinstance(spec, WatchSpec):
-        table = {str(key).replace("-", "_"): value for key, value in spec.items()}
-        spec = WatchSpec(**read_options(WatchSpec, table, "a watch", place="watch."))
-    return Watch(judge, spec)
+    return None if spec is None else Watch(judge, WatchSpec.read(spec, "watch"))

@@ -15,7 +15,7 @@ from typing import Literal
 
 from prill.evaluators.metrics import wilson
 from prill.refine.rewards.watch.records import WatchRecord
-from prill.refine.rewards.watch.spec import FEWEST, WatchSpec
+from prill.refine.rewards.watch.spec import FEWEST, WatchLimits
 from prill.types import Opinion, Usage
 
 SignName = Literal["canaries", "unscored", "drift", "disagreement", "hacking"]
@@ -178,7 +178,7 @@ class Tally:
     """Counts observations; `report` says where things stand. `scores` are those that drift is measured from, where they do not
     come from the first verdicts."""
 
-    def __init__(self, spec: WatchSpec, scores: Sequence[float] = ()) -> None:
+    def __init__(self, spec: WatchLimits, scores: Sequence[float] = ()) -> None:
         self._spec = spec
         size = spec.window
         self._first = list(scores)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from prill.config.values import Config
 from prill.errors import UsageError
 from prill.protocols import Evaluator
 
@@ -16,8 +17,8 @@ FEWEST = 30  # scores on each side of a comparison: the tests go by the normal d
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchSpec:
-    """What is looked at while a reward is used, and when it is an alarm.
+class WatchLimits(Config):
+    """What is compared, and when a change is an alarm.
 
     Comparisons are between the first `window` verdicts and the latest `window` of those after them. They are made again and
     again, so `chance` is far below the usual 0.05: it is how often one of them may be an alarm without any reason.
@@ -26,19 +27,9 @@ class WatchSpec:
         UsageError: There are canaries without a label file, or a label file without canaries.
     """
 
-    observations: Annotated[Path | None, Meta(description="file that what is seen is appended to; `prill watch` shows it")] = (
-        None
-    )
-    canaries: Annotated[Path | None, Meta(description="trajectories with known labels that are judged again and again")] = None
-    canary_labels: Annotated[Path | None, Meta(description="label file of the canaries")] = None
-    canary_every: Annotated[int, Meta(ge=1, description="verdicts between two rounds of the canaries")] = 500
-    student: Annotated[
-        str | Mapping[str, Any] | Evaluator | None,
-        Meta(description="a second, cheap judge: a file of prill fit, a judge file, or a name"),
-    ] = None
     window: Annotated[int, Meta(ge=FEWEST, description="verdicts that are compared with each other")] = 200
     reference: Annotated[
-        Path | None, Meta(description="verdict file whose scores drift is measured from (default: the first verdicts)")
+        str | Path | None, Meta(description="verdict file whose scores drift is measured from (default: the first verdicts)")
     ] = None
     chance: Annotated[float, Meta(gt=0, lt=1, description="probability below which a change is not by chance")] = 0.0001
     unscored_limit: Annotated[float, Meta(ge=0, le=1, description="share of verdicts that may be unscored")] = 0.1
@@ -49,7 +40,26 @@ class WatchSpec:
         bool, Meta(description="drift is an alarm by itself, not only a notice: for agents that do not learn meanwhile")
     ] = False
 
-    def __post_init__(self) -> None:
+
+@dataclass(frozen=True, kw_only=True)
+class WatchSpec(WatchLimits):
+    """What is looked at while a reward is used, and when it is an alarm."""
+
+    observations: Annotated[
+        str | Path | None, Meta(description="file that what is seen is appended to; `prill watch` shows it")
+    ] = None
+    canaries: Annotated[
+        str | Path | None, Meta(description="trajectories with known labels that are judged again and again")
+    ] = None
+    canary_labels: Annotated[str | Path | None, Meta(description="label file of the canaries")] = None
+    canary_every: Annotated[int, Meta(ge=1, description="verdicts between two rounds of the canaries")] = 500
+    student: Annotated[
+        str | Mapping[str, Any] | Evaluator | None,
+        Meta(description="a second, cheap judge: a file of prill fit, a judge file, or a name"),
+    ] = None
+
+    def check(self) -> None:
+        """Refuses settings that do not go together."""
         if (self.canaries is None) != (self.canary_labels is None):
             raise UsageError(
                 "canaries and canary_labels: give both, trajectories and what is known of them",

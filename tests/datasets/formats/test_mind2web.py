@@ -127,7 +127,7 @@ def test_convert_orders_by_a_score_file(tmp_path: Path, capsys: pytest.CaptureFi
     (turn,) = turns(list(read_trajectories(out / "trajectories.jsonl")))
     assert [state.candidates for state in states(turn)] == [("4", "30", "7")] * 2
     assert main(["convert", "atif", source, "--scores", str(tmp_path / "s.json"), "-o", str(tmp_path / "no")]) == 2
-    assert "no candidates" in capsys.readouterr().err
+    assert "format 'atif' has no such option; formats that have it: mind2web" in capsys.readouterr().err
 
 
 def test_damaged_score_file_is_named(tmp_path: Path) -> None:

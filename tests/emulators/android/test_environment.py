@@ -22,7 +22,7 @@ from prill.emulators.android.environment import Android, AndroidSpec
 from prill.emulators.android.phone import Phone
 from prill.emulators.screenshots import same_screen
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.store import read_trajectories
 from prill.testing.android import FakeAdb
 from prill.testing.android.phone import Phone as FakePhone
@@ -107,7 +107,7 @@ async def test_episode_on_either_backend(environment: Android, fake: FakePhone) 
         async def act(self, observation: Observation) -> Step:
             return Step(observation, self.actions.pop(0))
 
-    trajectory = await rollout(Searcher(), environment, SEARCH, id="one")
+    trajectory = await run_episode(Searcher(), environment, SEARCH, id="one")
     assert (trajectory.error, trajectory.metadata["ended_by"]) == (None, "agent")
     first, typed, last, _ = trajectory.observations
     assert first.text == "[1] text 'Search'\n[2] textbox 'Search or type a web address'"

@@ -19,7 +19,7 @@ from prill.emulators.android.appium import AppiumPhone
 from prill.emulators.android.environment import Android, AndroidSpec
 from prill.emulators.android.phone import Phone, Start
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.testing.android import FakeAdb
 from prill.types import Action, Observation, Step, Task
 
@@ -97,7 +97,7 @@ class Waiting:
 )
 async def test_lasting_fault_ends_only_its_episode(environment: Android, fake_adb: FakeAdb, fault: str, words: str) -> None:
     begun = time.monotonic()
-    broken = await rollout(Waiting(fake_adb, fault), environment, SETTINGS, id="broken")
+    broken = await run_episode(Waiting(fake_adb, fault), environment, SETTINGS, id="broken")
     assert time.monotonic() - begun < BOUND
     assert broken.error is not None
     assert broken.metadata["ended_by"] == "error"
@@ -107,7 +107,7 @@ async def test_lasting_fault_ends_only_its_episode(environment: Android, fake_ad
     assert broken.final is None
 
     fake_adb.reset()
-    good = await rollout(Waiting(fake_adb, "none"), environment, SETTINGS, id="good")
+    good = await run_episode(Waiting(fake_adb, "none"), environment, SETTINGS, id="good")
     assert (good.error, good.metadata["ended_by"]) == (None, "agent")
 
 
@@ -221,7 +221,7 @@ async def test_adb_server_is_started_and_ended(adb_path: str, tmp_path: Path) ->
 async def test_cut_episode_leaves_a_new_session(environment: Android, fake_adb: FakeAdb) -> None:
     await environment.reset(SETTINGS)
     fake_adb.fault("hang")
-    cut = await rollout(Waiting(fake_adb, "hang"), environment, Task(goal="x"), id="cut", timeout=0.5)
+    cut = await run_episode(Waiting(fake_adb, "hang"), environment, Task(goal="x"), id="cut", timeout=0.5)
     assert cut.error == "the episode took more than 0.5 s"
     fake_adb.reset()
     seen = await environment.reset(SETTINGS)

@@ -12,7 +12,7 @@ import pytest_asyncio
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.errors import EnvironmentFailure
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.types import Action, Observation, Step, Task
 
 from .pages import Site, head, need_chromium, number, tree
@@ -55,7 +55,7 @@ async def starts_clean(environment: BrowserEnvironment, site: Site) -> None:
 async def test_hanging_page_ends_the_episode(environment: BrowserEnvironment, site: Site) -> None:
     async with asyncio.timeout(PATIENCE):
         policy = Once(Action("click", target="button 'hang'"))
-        trajectory = await rollout(policy, environment, Task(goal="g", start_url=site.url), id="one")
+        trajectory = await run_episode(policy, environment, Task(goal="g", start_url=site.url), id="one")
         seen, _ = await environment.step(Action("new_tab"))
         with pytest.raises(EnvironmentFailure, match="the page does not answer at the start"):
             await environment.reset(Task(goal="g", start_url=f"{site.url}/hung"))

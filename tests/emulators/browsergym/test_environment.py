@@ -16,7 +16,7 @@ from PIL import Image
 from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.browsergym.environment import NOTHING, BrowserGym, _middle, call_of
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 
@@ -140,7 +140,7 @@ async def test_episode_is_graded_by_browsergym(tmp_path: Path) -> None:
     assert len(await environment.tasks("miniwob")) > 100
     task = await environment.task("miniwob.enter-text", 3)
     assert (task.site, task.id) == ("miniwob", "browsergym/miniwob.enter-text?seed=3")
-    trajectory = await rollout(EnterText(), environment, task, id="x")
+    trajectory = await run_episode(EnterText(), environment, task, id="x")
     assert trajectory.metadata["ended_by"] == "environment", trajectory.error
     label = await environment.grade(trajectory)
     assert (label.success, label.note) == (True, "reward 1")

@@ -19,7 +19,7 @@ from prill.emulators.ios.simulators import ios_tools
 from prill.emulators.requirements import Tool
 from prill.emulators.widgets import Element
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.policies.replay import ReplayPolicy
 from prill.store import encode_trajectory
 from prill.testing.ios import FakeSimulators
@@ -240,7 +240,7 @@ async def test_two_simulators_do_not_interfere(make_ios: Callable[..., Ios], sim
 
 async def test_loop_records_an_ios_episode(make_running: Callable[..., Ios], tmp_path: Path) -> None:
     actions = [Action("click", "tap Settings", target="[2]"), Action("click", "tap VPN", target="[8]"), Action("stop", "done")]
-    played = await rollout(ReplayPolicy(actions), make_running(), TASK, id="one", max_steps=10)
+    played = await run_episode(ReplayPolicy(actions), make_running(), TASK, id="one", max_steps=10)
     assert (played.error, len(played.steps), played.metadata) == (
         None,
         3,

@@ -19,7 +19,7 @@ import pytest
 
 from prill.emulators.ios.environment import Ios
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.policies.replay import ReplayPolicy
 from prill.temporary.folders import TempFolder, abandoned, taken_over
 from prill.testing.ios import FakeSimulators
@@ -185,13 +185,13 @@ async def test_timed_out_episode_is_on_record(make_ios: Callable[..., Ios], simu
     phone = make_ios()
     for faults in ({"hid": "hang"}, {"start": "hang"}, {"clone": "hang"}):
         simulators.faults(**faults)
-        played = await rollout(ReplayPolicy(script), phone, TASK, id="one", timeout=1.5)
+        played = await run_episode(ReplayPolicy(script), phone, TASK, id="one", timeout=1.5)
         assert (played.error, played.metadata) == (
             "the episode took more than 1.5 s",
             {"date": played.metadata["date"], "ended_by": "error"},
         )
         simulators.faults()
-        again = await rollout(ReplayPolicy(script), phone, TASK, id="two")
+        again = await run_episode(ReplayPolicy(script), phone, TASK, id="two")
         assert (again.error, again.metadata) == (None, {"date": again.metadata["date"], "ended_by": "agent"})
 
 

@@ -11,7 +11,7 @@ import pytest
 from prill.cli import main
 from prill.emulators.mind2web.environment import Mind2Web, Mind2WebSpec, Recordings
 from prill.errors import InputError, UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.pages.state import PageState, read_state
 from prill.protocols import Abridging
 from prill.store import read_labels, read_trajectories, write_trajectories
@@ -115,7 +115,7 @@ def click(id: str) -> Action:
 async def test_recording_goes_on_whatever_is_done(gold: Path) -> None:
     environment = Mind2Web((str(gold),))
     policy = Says(click("6"), click("6"))
-    episode = await rollout(policy, environment, await environment.task("c1-0"), id="x")
+    episode = await run_episode(policy, environment, await environment.task("c1-0"), id="x")
     states = [read_state(seen.text or "") for seen in policy.seen]
     assert [("1.1" in s.page, "0.0" in s.page, "0.1" in s.page) for s in states] == [(False, True, False), (False, False, True)]
     assert states[1].past == ("[link]  step 0 -> CLICK",)
@@ -135,7 +135,7 @@ async def test_agents_see_nothing_of_the_answer(tmp_path: Path) -> None:
         environment = Mind2Web((str(tmp_path / f"{target}.jsonl"),))
         policy = Says(click("5"), click("5"))
         task = await environment.task("c1-0")
-        await rollout(policy, environment, task, id="x")
+        await run_episode(policy, environment, task, id="x")
         shown.append((task, policy.seen))
     assert shown[0] == shown[1]
 
@@ -158,7 +158,7 @@ async def test_lost_steps_show_no_candidates(gold: Path) -> None:
     for lost, candidates in (("hidden", ()), ("shown", ("5", "6"))):
         environment = Mind2Web((str(gold),), Mind2WebSpec(lost=lost))  # type: ignore[arg-type]
         policy = Says(click("5"), click("5"))
-        episode = await rollout(policy, environment, await environment.task("c1-1"), id="x")
+        episode = await run_episode(policy, environment, await environment.task("c1-1"), id="x")
         state = read_state(policy.seen[1].text or "")
         assert (state.candidates, state.candidates or state.withheld) == (candidates, ("5", "6"))
         label = await environment.grade(episode)
@@ -170,7 +170,7 @@ async def test_record_keeps_what_judges_need(gold: Path) -> None:
     environment = Mind2Web((str(gold),))
     assert isinstance(environment, Abridging)
     task = await environment.task("c1-1")
-    episode = await rollout(Says(click("5"), Action("none")), environment, task, id="x")
+    episode = await run_episode(Says(click("5"), Action("none")), environment, task, id="x")
     kept = environment.abridged(episode)
     page = kept.steps[0].observation.text or ""
     assert "<a id=5" in page and "Flights 1.0" in page

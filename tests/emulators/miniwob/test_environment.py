@@ -15,7 +15,7 @@ from PIL import Image
 from prill.emulators.browser.chromium import Chromium, chromium_path
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.policies.scripted.policy import Behaviour, ScriptedPolicy
 from prill.policies.scripted.scripts import SCRIPTS
 from prill.store import encode_trajectory
@@ -47,7 +47,7 @@ async def environment(browser: Chromium, tmp_path: Path) -> AsyncIterator[MiniWo
 
 
 async def play(environment: MiniWoB, name: str, seed: int, behaviour: Behaviour) -> tuple[Trajectory, LabelRecord]:
-    trajectory = await rollout(ScriptedPolicy(behaviour), environment, await environment.task(name, seed), id="one")
+    trajectory = await run_episode(ScriptedPolicy(behaviour), environment, await environment.task(name, seed), id="one")
     assert trajectory.error is None
     return trajectory, await environment.grade(trajectory)
 

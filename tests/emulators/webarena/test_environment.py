@@ -27,7 +27,7 @@ from prill.emulators.webarena.login import Logins
 from prill.emulators.webarena.sites import Sites, reset_sites
 from prill.emulators.webarena.tasks import TaskConfig, read_configs, task_of
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.types import Action, Task, Trajectory
 
 LOCAL = {
@@ -229,7 +229,7 @@ LOOKS = (1001, 1002, 1003, 1004, 1005)
 
 
 async def play(environment: WebArena, number: int, lines: tuple[str, ...]) -> Trajectory:
-    trajectory = await rollout(Play(lines), environment, task_of(CONFIGS[number]), id="one", max_steps=60)
+    trajectory = await run_episode(Play(lines), environment, task_of(CONFIGS[number]), id="one", max_steps=60)
     assert (trajectory.error, trajectory.metadata["ended_by"]) == (None, "agent")
     return trajectory
 

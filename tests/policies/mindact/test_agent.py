@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from prill.errors import NoEvidence, Truncated, Unparsable, UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.policies.mindact.agent import MindAct, MindActSpec, SelfMAP, SelfMAPSpec
 from prill.policies.registry import make_policy
 from prill.protocols import Demonstrator, LanguageModel, Message
@@ -105,7 +105,7 @@ async def test_none_of_them_is_no_error(answers: list[str]) -> None:
 async def test_no_answer_breaks_the_turn_off(line: str | Exception) -> None:
     """Neither a choice nor none of them: the turn is counted apart, whatever was chosen before."""
     model = ScriptedModel(["B.\nAction: CLICK", line])
-    episode = await rollout(MindAct(model), one_step(), TASK, id="a")
+    episode = await run_episode(MindAct(model), one_step(), TASK, id="a")
     assert episode.error is not None and episode.error.startswith("the agent's model gave no action")
     assert (len(episode.steps), len(model.seen)) == (0, 2)
 
@@ -218,7 +218,7 @@ async def test_recorded_turns_go_through_the_loop() -> None:
     run = Trajectory(id="r", task=LATER, steps=tuple(Step(state, Action("click")) for state in states), final=Observation())
     model = ScriptedModel(lambda messages: "Element: Two\nAction: CLICK")
     for _ in range(2):  # what is remembered of one episode is not of the next
-        record = await rollout(SelfMAP(model), ReplayEnvironment(run), LATER, id="a")
+        record = await run_episode(SelfMAP(model), ReplayEnvironment(run), LATER, id="a")
         assert [step.action.target for step in record.steps] == ["12", "11"] and record.error is None
     assert model.seen[:2] == model.seen[2:]
 

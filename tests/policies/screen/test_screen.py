@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from prill.errors import NoEvidence, Unparsable
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.models.local.torchvision import mend_torchvision
 from prill.policies.screen.agent import _GRAMMARS, GrammarName, Screen
 from prill.policies.screen.frames import QWEN25, UnreadableReplyError, smart_resize
@@ -93,7 +93,7 @@ async def test_what_is_played_is_taught(grammar: GrammarName, platform: Platform
     policy = Screen(model, grammar=grammar, history=2)
     task = Task(id="t", goal="Buy {{ tea }}", platform=platform)
     states = tuple(Step(screen, Action("wait")) for _ in range(len(written) + 1))
-    run = await rollout(policy, ReplayEnvironment(Trajectory(id="r", task=task, steps=states, final=screen)), task, id="a")
+    run = await run_episode(policy, ReplayEnvironment(Trajectory(id="r", task=task, steps=states, final=screen)), task, id="a")
     assert len(run.steps) == len(written)
     for index, reply in enumerate(written):
         messages, answer = Screen(ScriptedModel([]), grammar=grammar, history=2).demonstrate(run, index)

@@ -11,7 +11,7 @@ import pytest_asyncio
 from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.errors import UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.models.ledger import metered
 from prill.policies.registry import make_policy
 from prill.policies.step.agent import StepAgent
@@ -57,7 +57,7 @@ async def test_a_task_is_solved_by_the_stack(environment: MiniWoB, name: str) ->
     task = await environment.task(name, 40)
     agent = make_policy("step", model=ProgrammaticStep())
     assert isinstance(agent, StepAgent)
-    played = await rollout(agent, environment, task, id=name)
+    played = await run_episode(agent, environment, task, id=name)
     assert (await environment.grade(played)).success, [step.thought for step in played.steps]
     assert {event.frames[1] for event in agent.events if len(event.frames) > 1} == CALLED[name]
     # Judges see what was done on the page, and nothing else.
@@ -68,7 +68,7 @@ async def test_a_task_is_solved_by_the_stack(environment: MiniWoB, name: str) ->
 async def test_the_flat_prompt_plays_as_well(environment: MiniWoB) -> None:
     task = await environment.task("multi-orderings", 41)
     model = ProgrammaticStep()
-    played = await rollout(make_policy("step", model=model, flat=True), environment, task, id="flat")
+    played = await run_episode(make_policy("step", model=model, flat=True), environment, task, id="flat")
     assert (await environment.grade(played)).success
     assert model.calls == len(played.steps)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from prill.errors import Truncated
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.models.prompts import NONCE
 from prill.policies.registry import make_policy
 from prill.policies.step.agent import StepAgent, read_annotations
@@ -181,8 +181,8 @@ async def test_replay_repeats_the_actions(play: Play) -> None:
     states = tuple(Step(PAGE, Action("other")) for _ in range(3))
     task = Task(id="t", goal="Buy an x", platform="web")
     environment = ReplayEnvironment(Trajectory(id="r", task=task, steps=states, final=PAGE))
-    played = await rollout(agent, environment, task, id="a")
-    again = await rollout(make_policy("replay", trajectories=[played]), environment, task, id="b")
+    played = await run_episode(agent, environment, task, id="a")
+    again = await run_episode(make_policy("replay", trajectories=[played]), environment, task, id="b")
     assert [step.action for step in again.steps] == [step.action for step in played.steps]
     assert [step.action.kind for step in played.steps] == ["click", "type", "stop"]
 

@@ -19,7 +19,7 @@ from prill.emulators.webarena.oracle import WebArenaOracle
 from prill.emulators.webarena.oracle_pages import shop_access
 from prill.emulators.webarena.sites import Sites
 from prill.emulators.webarena.tasks import read_configs, task_of
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.policies.registry import make_policy
 from prill.policies.step.agent import read_annotations
 from prill.testing.programmatic.shop import ProgrammaticShop
@@ -68,7 +68,7 @@ async def test_step_does_a_task_on_each_site(
     environment = WebArena(tmp_path, setups_of(configs.values()), spec, sites=sites, browser=chromium)
     task = task_of(configs[number])
     task = replace(task, start_url=sites.public(task.start_url or ""))
-    played = await rollout(make_policy("step", model=ProgrammaticShop()), environment, task, id="e")
+    played = await run_episode(make_policy("step", model=ProgrammaticShop()), environment, task, id="e")
     label = await WebArenaOracle(configs.values(), shop=shop_access(environ)).grade(played, environment.page)
     await environment.close()
     assert (played.error, label.success, label.note) == (None, True, None)
@@ -92,7 +92,7 @@ async def test_step_does_each_airline_task(name: str, calls: set[str], chromium:
     with airline.Airline() as desk:
         environment = Airline(tmp_path, Service(desk.url, desk.token), browser=chromium)
         task = await environment.task(name, 4)
-        played = await rollout(make_policy("step", model=ProgrammaticShop()), environment, task, id="e")
+        played = await run_episode(make_policy("step", model=ProgrammaticShop()), environment, task, id="e")
         label = await environment.grade(played)
         await environment.close()
     assert (played.error, label.success, label.note) == (None, True, "progress 1.00")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.policies.structured_reflection.actions import line_of
 from prill.policies.structured_reflection.agent import StructuredReflection, StructuredSpec
 from prill.protocols import Message
@@ -112,7 +112,7 @@ async def attempt(
 ) -> Trajectory:
     """One attempt with these lessons."""
     policy = StructuredReflection(model, StructuredSpec(**options), lessons=lessons)  # type: ignore[arg-type]
-    return await rollout(policy, site, task, id="a", max_steps=max_steps)
+    return await run_episode(policy, site, task, id="a", max_steps=max_steps)
 
 
 async def lesson(model: Answers, played: Trajectory, lessons: Sequence[str] = (), **options: object) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from prill.errors import ContextTooLong, NoEvidence, Truncated, UsageError
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.models.prompts import NONCE
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.registry import make_policy
@@ -187,7 +187,7 @@ async def test_too_long_a_request_is_never_sent() -> None:
     assert not model.seen
     run = Trajectory(id="t", task=TASK, final=Observation(text=PAGE))
     policy = Synapse(model, SynapseSpec(context=100), opened=memory(entry("click-checkboxes", RAW)))
-    assert "context" in ((await rollout(policy, ReplayEnvironment(run), TASK, id="t")).error or "")
+    assert "context" in ((await run_episode(policy, ReplayEnvironment(run), TASK, id="t")).error or "")
 
 
 async def test_no_page_and_no_exemplar_are_told() -> None:

@@ -16,6 +16,7 @@ from prill.policies.synapse.growth import exemplar_of, grow, xpath_of
 from prill.policies.synapse.html import read_html
 from prill.policies.synapse.memory import Memory
 from prill.policies.synapse.xpath import find
+from prill.runs.papers import ExemplarsConfig, exemplars
 from prill.store import encode, write_labels, write_trajectories
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
@@ -162,8 +163,20 @@ def test_the_verb_makes_and_extends_a_memory(tmp_path: Path, capsys: pytest.Capt
     told = json.loads(capsys.readouterr().out)
     assert told == {"added": 2, "exemplars": 2, "left_out": {"below the threshold": 1}, "wrong": 1, "unlabelled": 0}
     assert [exemplar.source for exemplar in Memory.load(tmp_path / "memory", TfidfEmbedder()).exemplars] == ["x", "y"]
+    config = ExemplarsConfig(
+        trajectories=[tmp_path / "t.jsonl"],
+        verdicts=tmp_path / "v.jsonl",
+        output=tmp_path / "python",
+        threshold=0.7,
+        labels=tmp_path / "l.jsonl",
+    )
+    assert exemplars(config).table() == told
+    lines = [(tmp_path / folder / "exemplars.jsonl").read_bytes() for folder in ("memory", "python")]
+    assert lines[0] == lines[1]
     assert main([*words, "--threshold", "0.1"]) == 0
     assert "added: 1;" in capsys.readouterr().out
+    assert main([*words, "--threshold", "0.7", "--calibration", "c.json"]) == 2
+    assert "give one of them (--calibration, --threshold)" in capsys.readouterr().err
     assert main([*words[:-1], str(tmp_path)]) == 2
     assert "holds no exemplars.jsonl" in capsys.readouterr().err
 
@@ -192,6 +205,5 @@ def test_the_verb_accepts_by_a_calibration(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize("threshold", ["7", "-1", "nan", "high"])
 def test_a_threshold_is_a_score(threshold: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["exemplars", "t.jsonl", "--verdicts", "v.jsonl", "-o", str(tmp_path), "--threshold", threshold])
-    assert "give a score from 0 to 1" in capsys.readouterr().err
+    assert main(["exemplars", "t.jsonl", "--verdicts", "v.jsonl", "-o", str(tmp_path), "--threshold", threshold]) == 2
+    assert "--threshold: Expected `float`" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from prill.emulators.miniwob.environment import MiniWoB
-from prill.loop import rollout
+from prill.loop import run_episode
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.registry import make_policy
 from prill.policies.synapse.agent import Synapse, SynapseSpec
@@ -48,7 +48,7 @@ async def test_tasks_are_solved_by_exemplars(environment: MiniWoB) -> None:
     came = {}
     for name in (*TASKS, *NEW):
         task = await environment.task(name, 3)
-        run = await rollout(make_policy("synapse", model=ExemplarFollower()), environment, task, id=task.id)
+        run = await run_episode(make_policy("synapse", model=ExemplarFollower()), environment, task, id=task.id)
         came[name] = ((await environment.grade(run)).success, run.error)
     assert came == dict.fromkeys((*TASKS, *NEW), (True, None))
 
@@ -64,7 +64,7 @@ async def test_exemplars_solve_their_own_seed(environment: MiniWoB) -> None:
         policy = Synapse(blocks, SynapseSpec(retrieval=False, abstraction="none"), opened=memory)
         task = await environment.task(name, int(one.source.rpartition("=")[2]))
         assert task.goal == one.task
-        came[name] = (await environment.grade(await rollout(policy, environment, task, id=task.id, max_steps=60))).note
+        came[name] = (await environment.grade(await run_episode(policy, environment, task, id=task.id, max_steps=60))).note
     assert came == dict.fromkeys(REPLAYED, "raw reward 1")
 
 

@@ -1,0 +1,72 @@
+"""How the commands about files show what they do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+
+from prill.cli.derive import Switches
+from prill.cli.showing import progress_bar
+from prill.files.outputs import words_beside, write_output
+from prill.runs import data
+
+EXIT_ALL, EXIT_NOTHING, EXIT_SOME = 0, 2, 3
+_MAX_PROBLEMS = 20
+
+
+def convert(config: data.ConvertConfig, switches: Switches) -> int:
+    """`prill convert`; 0 when all is converted, 3 when some records are broken and left out."""
+    with progress_bar(unit="record", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+        result = data.convert(config, progress=bar.update)
+    problems = result.report.problems
+    for problem in problems[:_MAX_PROBLEMS]:
+        print(f"prill convert: left out: {problem}", file=sys.stderr)
+    if len(problems) > _MAX_PROBLEMS:
+        print(f"prill convert: … and {len(problems) - _MAX_PROBLEMS} more", file=sys.stderr)
+    print(result, file=sys.stderr)
+    if switches.json:
+        print(json.dumps(result.table()))
+    if unrecognised := result.unrecognised():
+        print(f"prill convert: {unrecognised}", file=sys.stderr)
+    return EXIT_SOME if problems else EXIT_ALL
+
+
+def check(config: data.CheckConfig, switches: Switches) -> int:
+    """`prill check`; 0 when all is good, 3 when something is broken, 2 when nothing could be read."""
+    with progress_bar(unit="line", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+        result = data.check(config, progress=bar.update)
+    if result.schema is not None:
+        print(result.schema, end="")
+        return EXIT_ALL
+    print(json.dumps(result.to_rows(), indent=1) if switches.json else result)
+    return EXIT_NOTHING if not result.readable else EXIT_SOME if result.problems else EXIT_ALL
+
+
+def merge(config: data.MergeConfig, switches: Switches) -> int:
+    """`prill merge`; 0 when all is merged, 3 when a file ends in an incomplete line."""
+    merged = data.merge(config)
+    print(json.dumps(asdict(merged)) if switches.json else merged, file=words_beside(config.output))
+    for path in merged.cut:
+        print(f"prill merge: {path}: its last line is incomplete, as a crash leaves it, and was left out", file=sys.stderr)
+    return EXIT_SOME if merged.cut else EXIT_ALL
+
+
+def table(config: data.TableConfig, switches: Switches) -> int:
+    """`prill table`; 0."""
+    if switches.json:
+        config = config.but(format="json")
+    made = data.write_table(config)
+    if config.output is None:
+        write_output("-", data.table_text(made, config.form).encode())
+    return EXIT_ALL
+
+
+def accept(config: data.AcceptConfig, switches: Switches) -> int:
+    """`prill accept`; 0."""
+    result = data.accept(config)
+    if switches.json:
+        print(json.dumps(result.files))
+    elif result.files:
+        print(result)
+    return EXIT_ALL

@@ -1,0 +1,96 @@
+"""How the commands of the papers' agents show what they do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+from prill.cli.derive import Switches
+from prill.cli.showing import progress_bar, say_problems
+from prill.cli.stopping import stopping_on_ctrl_c
+from prill.datasets.conversations import Tally
+from prill.models.ledger import usage_text
+from prill.pages.ranking import RankTally
+from prill.runs import papers
+from prill.runs.base import count_lines
+from prill.runs.papers import ConversationsConfig, ConversationsResult, ExemplarsConfig, RankConfig, RankResult
+from prill.tables import printable
+
+_EXIT_DONE, _EXIT_SOME, _EXIT_INTERRUPTED = 0, 3, 130
+
+
+def rank(config: RankConfig, switches: Switches) -> int:
+    """`prill rank`; 0 when all is ranked, 3 without turns that cannot be read, 130 when interrupted."""
+    result = asyncio.run(_rank(config))
+    if result.stopped:
+        print("prill rank: stopped; the same command goes on from there", file=sys.stderr)
+        return _EXIT_INTERRUPTED
+    print(json.dumps(result.table()) if switches.json else result)
+    print(f"{result.figures.steps:,} steps -> {result.output}", file=sys.stderr)
+    say_problems("rank", tuple(map(printable, result.problems)))
+    return _EXIT_SOME if result.problems else _EXIT_DONE
+
+
+async def _rank(config: RankConfig) -> RankResult:
+    stop = asyncio.Event()
+    with (
+        stopping_on_ctrl_c("rank", stop),
+        progress_bar(
+            total=count_lines([str(config.trajectories)]), unit="turn", dynamic_ncols=True, file=sys.stderr, delay=0.5
+        ) as bar,
+    ):
+
+        def show(tally: RankTally) -> None:
+            bar.update(tally.turns - bar.n)
+
+        return await papers.rank_async(config, stop=stop, progress=show)
+
+
+def exemplars(config: ExemplarsConfig, switches: Switches) -> int:
+    """`prill exemplars`; 0 when all is read, 3 without some broken lines."""
+    total = count_lines(map(str, config.trajectories))
+    with progress_bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+        result = papers.exemplars(config, progress=bar.update)
+    print(json.dumps(result.table(), indent=2) if switches.json else result)
+    say_problems("exemplars", tuple(map(printable, result.problems)))
+    return _EXIT_SOME if result.broken else _EXIT_DONE
+
+
+def conversations(config: ConversationsConfig, switches: Switches) -> int:
+    """`prill conversations`; 0 when all are made, 3 with problems or calls that failed, 130 when interrupted."""
+    result = asyncio.run(_conversations(config))
+    tally = result.tally
+    say_problems("conversations", tally.problems, most=20)
+    if result.by_model:
+        print(f"prill conversations: {usage_text(tally.usage)}", file=sys.stderr)
+    if switches.json:
+        print(json.dumps(result.table()))
+    if tally.stopped:
+        print("prill conversations: stopped; the same command takes up where this run ended", file=sys.stderr)
+        return _EXIT_INTERRUPTED
+    if tally.unanswered:
+        print(
+            f"prill conversations: {tally.unanswered} of {tally.conversations} conversations got no answer, so {result.output} "
+            "is not written; the same command asks for these again",
+            file=sys.stderr,
+        )
+        return _EXIT_SOME
+    print(result, file=sys.stderr)
+    return _EXIT_SOME if tally.problems else _EXIT_DONE
+
+
+async def _conversations(config: ConversationsConfig) -> ConversationsResult:
+    stop = asyncio.Event()
+    with (
+        stopping_on_ctrl_c("conversations", stop),
+        progress_bar(unit="conversation", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
+    ):
+
+        def show(tally: Tally) -> None:
+            bar.total = tally.conversations
+            if config.model is not None:
+                bar.set_postfix_str(usage_text(tally.usage), refresh=False)
+            bar.update()
+
+        return await papers.conversations_async(config, stop=stop, progress=show)

@@ -1,1 +1,0 @@
-"""Verbs about files: what they hold, and other shapes of them."""

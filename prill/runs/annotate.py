@@ -1,0 +1,294 @@
+"""Labels by hand: the annotation UI in a browser, until it is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import threading
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from msgspec import Meta
+
+from prill.captioner.files import Choice
+from prill.captioner.training import DECISIONS
+from prill.config.values import Config
+from prill.errors import UsageError
+from prill.files.outputs import check_output, expect_place
+from prill.registry import OptionError
+from prill.runs.base import opened_folders, wait_for
+from prill.store import read_labels, read_verdicts
+from prill.types import LabelRecord
+from prill.ui.annotate.captions import CaptionSite, open_site
+from prill.ui.annotate.label_log import SOURCE, LabelLog
+from prill.ui.annotate.server import serving
+from prill.ui.annotate.session import PairAgreement, Reveal, Session
+from prill.ui.annotate.worklist import Worklist
+
+log = logging.getLogger("prill.runs")
+_MAX_PROBLEMS = 20
+_MAX_NAME = 200  # characters; it stands on every line of the label file
+# Fields that are about trajectories, and not about captions.
+_OF_TRAJECTORIES = ("trajectories", "earlier", "verdicts", "seed", "limit", "blind", "show_verdicts", "order")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotateConfig(Config):
+    """What `prill annotate` does: serve a page on which a person labels trajectories, or decides about captions."""
+
+    trajectories: Annotated[Sequence[str | Path], Meta(description="trajectory files or folders")] = ()
+    annotator: Annotated[str, Meta(description="whose labels these are")]
+    output: Annotated[
+        str | Path | None,
+        Meta(description="label file; labels of others in it are kept (captions: decisions.jsonl next to the file)"),
+    ] = None
+    captions: Annotated[
+        str | Path | None,
+        Meta(description="in place of trajectories: accept, mend or reject the captions of a file of prill caption"),
+    ] = None
+    port: Annotated[int, Meta(ge=0, le=65535, description="port on this machine (default: any that is free)")] = 0
+    earlier: Annotated[Sequence[str | Path], Meta(description="labels of other people, to show agreement with")] = ()
+    verdicts: Annotated[
+        Sequence[str | Path], Meta(description="verdict files, shown for a trajectory once it has your label")
+    ] = ()
+    order: Annotated[
+        Literal["file", "random"], Meta(description="random: the same for the same seed, also when files grow")
+    ] = "file"
+    seed: Annotated[int, Meta(description="seed of the random order")] = 0
+    limit: Annotated[int | None, Meta(ge=1, description="only the first N, in that order")] = None
+    blind: Annotated[bool, Meta(description="never show others' labels, agreement or verdicts on the page")] = False
+    show_verdicts: Annotated[bool, Meta(description="show verdicts before the label too; they will sway you")] = False
+
+    def check(self) -> None:
+        """Refuses options that do not go together.
+
+        Raises:
+            UsageError: They do not.
+        """
+        object.__setattr__(self, "annotator", _name(self.annotator))
+        if self.blind and self.show_verdicts:
+            raise UsageError("blind hides what show_verdicts shows: give one of them", parameters=("blind", "show_verdicts"))
+        if self.captions is None:
+            if not self.trajectories or self.output is None:
+                missing = ("trajectories",) if not self.trajectories else ("output",)
+                raise UsageError("name trajectories and the label file; or a caption file", parameters=(*missing, "captions"))
+        elif given := [name for name in _OF_TRAJECTORIES if getattr(self, name) not in ((), 0, None, False, "file")]:
+            raise UsageError(
+                f"{', '.join(given)}: of trajectories only, and captions asks about captions", parameters=("captions",)
+            )
+
+    @property
+    def decisions(self) -> str:
+        """The file that labels or decisions go to."""
+        if self.output is not None:
+            return str(self.output)
+        return os.path.join(os.path.dirname(str(self.captions)), DECISIONS)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The page, as it begins.
+
+    Attributes:
+        url: Its address.
+        items: What is labelled: `trajectories` or `captions`.
+        total: How many of them there are.
+        done: How many of them have a label or a decision of this annotator.
+    """
+
+    url: str
+    items: Literal["trajectories", "captions"]
+    total: int
+    done: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotateResult:
+    """What a session of labelling leaves.
+
+    Attributes:
+        file: The file with the labels or decisions.
+        annotator: Whose they are.
+        written: Decisions of this session.
+        done: All decisions of this annotator about these trajectories or captions.
+        left: How many have none.
+        revised: Decisions that were changed after seeing what others said.
+        pairs: The agreement with each other annotator.
+        broken: Lines that were left out.
+        choices: For captions: how many decisions of each kind.
+    """
+
+    file: str
+    annotator: str
+    written: int
+    done: int
+    left: int
+    revised: int = 0
+    pairs: tuple[PairAgreement, ...] = ()
+    broken: int = 0
+    choices: dict[str, int] = field(default_factory=dict)
+
+    def table(self) -> dict[str, Any]:
+        """The result as JSON has it."""
+        if self.choices:
+            return {"file": self.file, "written": self.written, "left": self.left, **self.choices}
+        table = asdict(self)
+        del table["broken"], table["choices"]
+        return table
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        total = self.done + self.left
+        if self.choices:
+            choices = ", ".join(f"{count} {name}" for name, count in self.choices.items())
+            yield f"{self.file}: {self.written} decided now; of {total} captions {choices}, {self.left} left"
+            return
+        yield f"{self.file}: {self.written} labelled now, {self.done} of {total} in all, {self.left} left"
+        if self.revised:
+            yield f"{self.revised} decided otherwise after seeing what others said: their agreement is not independent"
+        for pair in self.pairs:
+            kappa = "undefined" if pair.kappa is None else f"{pair.kappa:.2f}"
+            agreed = f"{pair.agreed} of {pair.common} agree, kappa {kappa}" if pair.common else "nothing decided by both"
+            left_open = f"; {pair.undecided} left open by one or both" if pair.undecided else ""
+            # Names come from files of others: no control sequence of theirs reaches the terminal.
+            name = "".join(c if c.isprintable() else "?" for c in pair.annotator)
+            yield f"With {name}: {agreed}{left_open}"
+
+
+def _log_address(page: Opened) -> None:
+    log.info("open %s (%d %s, %d left)", page.url, page.total, page.items, page.total - page.done)
+
+
+async def annotate_async(
+    config: AnnotateConfig, *, stop: asyncio.Event, opened: Callable[[Opened], object] = _log_address
+) -> AnnotateResult:
+    """Serves the page for labels until it is stopped. Every decision is on disk before the next trajectory comes up.
+
+    Args:
+        config: What is labelled, by whom, and where the labels go.
+        stop: Once it is set the page closes.
+        opened: Called with the page's address once it can be opened; by default the address is logged.
+
+    Returns:
+        What was decided.
+
+    Raises:
+        UsageError: A file cannot be read or written, or the port is in use.
+    """
+    if config.captions is not None:
+        return await _captions(config, stop, opened)
+    trajectories = opened_folders(config.trajectories)
+    output = config.decisions
+    expect_place(output, "labels, which are continued,")
+    check_output(output, "labels", [*trajectories, *config.verdicts], continued=True)
+    with contextlib.closing(Worklist(trajectories, order=config.order, seed=config.seed, limit=config.limit)) as worklist:
+        for line in worklist.broken[:_MAX_PROBLEMS]:
+            log.warning("left out: %s", line.message)
+        if len(worklist.broken) > _MAX_PROBLEMS:
+            log.warning("… and %d more", len(worklist.broken) - _MAX_PROBLEMS)
+        earlier = _people(config.earlier, config.annotator)
+        verdicts = chain.from_iterable(map(read_verdicts, config.verdicts))
+        reveal: Reveal = "never" if config.blind else "before" if config.show_verdicts else "after"
+        with LabelLog(output, config.annotator) as labels:
+            session = Session(worklist, labels, earlier=earlier, verdicts=verdicts, reveal=reveal)
+            async with serving(session, config.port) as url:
+                opened(Opened(url, "trajectories", len(worklist), session.done))
+                await stop.wait()
+            return AnnotateResult(
+                file=output,
+                annotator=config.annotator,
+                written=session.written,
+                done=session.done,
+                left=len(worklist) - session.done,
+                revised=session.revised,
+                pairs=session.pairs,
+                broken=len(worklist.broken),
+            )
+
+
+def annotate(config: AnnotateConfig, *, opened: Callable[[Opened], object] = _log_address) -> AnnotateResult:
+    """Serves the page for labels until it is interrupted (Ctrl-C).
+
+    In a notebook use `annotate_async`, which leaves the notebook free, and set its `stop` to end it.
+
+    Args:
+        config: What is labelled, by whom, and where the labels go.
+        opened: Called with the page's address once it can be opened; by default the address is logged.
+
+    Returns:
+        What was decided.
+
+    Raises:
+        UsageError: A file cannot be read or written, or the port is in use.
+    """
+
+    async def until_interrupted() -> AnnotateResult:
+        stop = asyncio.Event()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        return await annotate_async(config, stop=stop, opened=opened)
+
+    return wait_for(until_interrupted)
+
+
+async def _captions(config: AnnotateConfig, stop: asyncio.Event, opened: Callable[[Opened], object]) -> AnnotateResult:
+    output, captions = config.decisions, str(config.captions)
+    expect_place(output, "decisions, which are continued,")
+    check_output(output, "captions", [captions], continued=True)
+    site, decisions = open_site(captions, output, config.annotator)
+    with decisions:
+        total = len(site.captions)
+        async with serving(site, config.port) as url:
+            opened(Opened(url, "captions", total, site.done))
+            await stop.wait()
+        return AnnotateResult(
+            file=output,
+            annotator=config.annotator,
+            written=site.written,
+            done=site.done,
+            left=total - site.done,
+            choices=_choices(site),
+        )
+
+
+def _choices(site: CaptionSite) -> dict[str, int]:
+    choices = Counter(site.decisions[caption.id].choice for caption in site.captions if caption.id in site.decisions)
+    return {name: choices[name] for name in get_args(Choice)}
+
+
+def _name(text: str) -> str:
+    """The name to write next to every label. Raises OptionError for what is none."""
+    name = text.strip()
+    if not name:
+        raise OptionError("annotator: is empty; give a name, so that labels of several people can be told apart", "annotator")
+    if len(name) > _MAX_NAME:
+        raise OptionError(f"annotator: has {len(name):,} characters; at most {_MAX_NAME} are taken", "annotator")
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+        raise OptionError(f"annotator: {name!a}: a name has no control characters, and is UTF-8", "annotator")
+    return name
+
+
+def _people(paths: Sequence[str | Path], annotator: str) -> list[LabelRecord]:
+    """The labels of other people in some files; what is left out is logged."""
+    labels: list[LabelRecord] = []
+    for path in paths:
+        records = list(read_labels(path))
+        people = [record for record in records if record.source == SOURCE]
+        others = [record for record in people if record.annotator != annotator]
+        if not_people := len(records) - len(people):
+            log.warning("%s: %d labels not made by people are left out", path, not_people)
+        if own := len(people) - len(others):
+            log.warning("%s: %d labels of %s are left out: only those of the output are continued", path, own, annotator)
+        labels += others
+    return labels

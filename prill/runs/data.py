@@ -1,0 +1,340 @@
+"""Runs about files: what they hold, other shapes of them, and recordings of other tools."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from prill.config.values import Config
+from prill.datasets.convert import ConversionReport
+from prill.datasets.convert import convert as write_converted
+from prill.datasets.formats import FORMATS, FormatConfig, FormatLike, open_recording
+from prill.errors import UsageError
+from prill.files.checksums import CHECKSUMS, Checksums
+from prill.files.kinds import Kind, jsonl_files
+from prill.files.outputs import check_output, expect_place, write_output
+from prill.labels.truth import SourceOption, TruthOption
+from prill.schemas import FileReport, check_file, schema
+from prill.store import UniqueIds
+from prill.tables import Table, printable, table
+from prill.verdict_log import Merged, merge_verdicts
+
+_SHOWN = 20
+_MAX_NAMES = 5
+TableForm = Literal["markdown", "csv", "json"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableConfig(Config):
+    """What `prill table` does: show a verdict file as a Markdown table, as CSV or as JSON."""
+
+    verdicts: Annotated[str | Path, Meta(description="verdict file, .jsonl or .jsonl.gz, or -")]
+    labels: Annotated[str | Path | None, Meta(description="label file: a column more")] = None
+    source: SourceOption = None
+    truth: TruthOption = "majority"
+    format: Annotated[
+        TableForm | None, Meta(description="what to write (default: by the name of the output, else markdown)")
+    ] = None
+    output: Annotated[str | Path | None, Meta(description="where to write it (default: standard output)")] = None
+
+    @property
+    def form(self) -> TableForm:
+        """What is written."""
+        by_name: dict[str, TableForm] = {".csv": "csv", ".json": "json"}
+        return self.format or by_name.get(Path(self.output or "").suffix, "markdown")
+
+
+def write_table(config: TableConfig) -> Table:
+    """The verdicts of a file as a table, which is written where the configuration names an output.
+
+    Args:
+        config: The verdicts, and where the table goes.
+
+    Returns:
+        The table, for data frames and notebooks.
+
+    Raises:
+        UsageError: A file cannot be read or written, or it is unclear which labels count.
+        InputError: A line cannot be read.
+    """
+    if config.output is not None:
+        check_output(config.output, "a table", [config.verdicts, *([config.labels] if config.labels else [])])
+    made = table(config.verdicts, config.labels, source=config.source, truth=config.truth)
+    if config.output is not None:
+        write_output(config.output, table_text(made, config.form).encode())
+    return made
+
+
+def table_text(verdicts: Table, form: TableForm) -> str:
+    """The table as text.
+
+    Args:
+        verdicts: The table.
+        form: What to write.
+    """
+    if form == "json":
+        # In ASCII: a terminal obeys characters that JSON leaves as they are.
+        return json.dumps(verdicts.to_rows(), indent=1) + "\n"
+    return verdicts.to_csv() if form == "csv" else verdicts.to_markdown()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeConfig(Config):
+    """What `prill merge` does: write the verdicts of several shards into one file."""
+
+    verdicts: Annotated[Sequence[str | Path], Meta(min_length=1, description="verdict files of one judge, .jsonl or .jsonl.gz")]
+    output: Annotated[str | Path, Meta(description="where to write them; verdicts that are there stay (- for stdout)")]
+
+
+def merge(config: MergeConfig) -> Merged:
+    """Writes the verdicts of several files into one, each id once.
+
+    Args:
+        config: The files, and where their verdicts go.
+
+    Returns:
+        The counts.
+
+    Raises:
+        UsageError: A file cannot be read, or does not belong to the others.
+        InputError: A line cannot be read.
+    """
+    return merge_verdicts(config.verdicts, config.output)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptConfig(Config):
+    """What `prill accept` does: take the files of a run folder as they are now."""
+
+    folder: Annotated[str | Path, Meta(description="folder of a run or a study, with the folders in it")]
+
+
+@dataclass(frozen=True)
+class AcceptResult:
+    """The files that are taken as they are now.
+
+    Attributes:
+        files: Their paths.
+    """
+
+    files: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.files)
+
+
+def accept(config: AcceptConfig) -> AcceptResult:
+    """Takes the files of a run folder as they are now, where they differ from its checksums.
+
+    Args:
+        config: The folder.
+
+    Returns:
+        The files that differed.
+
+    Raises:
+        UsageError: The folder has no checksums, or a file in it is a link.
+    """
+    folder = Path(config.folder)
+    records = sorted(folder.rglob(CHECKSUMS))
+    if not records:
+        raise UsageError(
+            f"{folder}: has no {CHECKSUMS}: it is not the folder of a run, or its files are taken as they are",
+            parameters=("folder",),
+        )
+    return AcceptResult(tuple(str(record.parent / name) for record in records for name in Checksums(record.parent).renew()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckConfig(Config):
+    """What `prill check` does: say what files hold and what is broken in them, or print a schema."""
+
+    files: Annotated[
+        Sequence[str | Path],
+        Meta(description="trajectories, labels or verdicts (.jsonl, .jsonl.gz), folders of them (and folders of these), or -"),
+    ] = ()
+    images: Annotated[bool, Meta(description="open every image instead of looking whether it is there")] = False
+    schema: Annotated[Kind | None, Meta(description="the JSON Schema of one line of such a file")] = None
+
+    def check(self) -> None:
+        """Refuses options that do not go together.
+
+        Raises:
+            UsageError: They do not.
+        """
+        if bool(self.files) == bool(self.schema):
+            raise UsageError("give either files to check or the kind of a schema", parameters=("schema",))
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What files hold.
+
+    Attributes:
+        files: A report of each file.
+        schema: The JSON Schema that was asked for, as text; None where files were checked.
+    """
+
+    files: tuple[FileReport, ...]
+    schema: str | None = None
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is a good line in any file."""
+        return any(report.good for report in self.files)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Every broken line and image."""
+        return tuple(problem for report in self.files for problem in report.problems)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A dictionary for each file."""
+        return [
+            {
+                "file": report.path,
+                "holds": report.kind,
+                "good": report.good,
+                "broken": report.broken,
+                "problems": report.problems,
+                "notes": report.notes,
+            }
+            for report in self.files
+        ]
+
+    def __str__(self) -> str:
+        return self.schema or "\n".join(line for report in self.files for line in _report_lines(report))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def check(config: CheckConfig, *, progress: Callable[[], object] = lambda: None) -> CheckResult:
+    """Says what files hold and what is broken in them.
+
+    Args:
+        config: The files, or the kind whose schema is wanted.
+        progress: Called after every line.
+
+    Returns:
+        A report of each file, or the schema.
+    """
+    if config.schema is not None:
+        return CheckResult((), schema(config.schema))
+    return CheckResult(tuple(_checked(list(map(str, config.files)), config.images, progress)))
+
+
+def _checked(paths: Sequence[str], images: bool, progress: Callable[[], object]) -> Iterator[FileReport]:
+    """A report of each file. What is named together is judged together, so an id must not come again in it; folders in a
+    folder are runs of their own."""
+    with closing(UniqueIds()) as named:
+        for path in paths:
+            own = jsonl_files(path) if os.path.isdir(path) else [path]
+            below = [] if own else list(_below(path))
+            for file in own if own or below else [path]:
+                yield check_file(file, decode_images=images, ids=named, progress=progress)
+            for files in below:
+                with closing(UniqueIds()) as ids:
+                    for file in files:
+                        yield check_file(file, decode_images=images, ids=ids, progress=progress)
+
+
+def _below(folder: str) -> Iterator[list[str]]:
+    """The files of each folder below one that has none itself."""
+    for path, folders, _ in os.walk(folder):
+        folders[:] = [] if path != folder and jsonl_files(path) else sorted(name for name in folders if name[0] != ".")
+        if files := jsonl_files(path):
+            yield files
+
+
+def _report_lines(report: FileReport) -> Iterator[str]:
+    broken = f", {report.broken} broken" if report.broken else ""
+    yield printable(f"{report.path}: {report.kind or 'of no known kind'}, {report.good} good lines{broken}")
+    for what, messages in (("problems", report.problems), ("notes", [f"note: {note}" for note in report.notes])):
+        yield from (printable(f"  {message}") for message in messages[:_SHOWN])
+        if len(messages) > _SHOWN:
+            yield f"  … and {len(messages) - _SHOWN} more {what}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertConfig(Config):
+    """What `prill convert` does: turn other tools' recordings into trajectories and labels."""
+
+    format: Annotated[
+        FormatLike,
+        Meta(
+            description="; ".join(f"{name}: {entry.what}" for name, entry in FORMATS.entries.items())
+            + "; or file.py:function of your own"
+        ),
+    ]
+    source: Annotated[str | Path, Meta(description="folder or file in that format")]
+    output: Annotated[str | Path, Meta(description="folder for trajectories.jsonl, labels.jsonl and images/")]
+
+
+@dataclass(frozen=True)
+class ConvertResult:
+    """What was converted.
+
+    Attributes:
+        output: The folder.
+        report: Counts, and what is wrong with each record that was left out.
+    """
+
+    output: str
+    report: ConversionReport
+
+    def unrecognised(self) -> str | None:
+        """Which actions the format's reader does not know, the most frequent first; None where it knows all."""
+        report = self.report
+        if not report.unrecognised:
+            return None
+        total, names = report.unrecognised.total(), report.unrecognised.most_common(_MAX_NAMES)
+        shown = [f"{printable(name)}{f' {count:,}' if len(report.unrecognised) > 1 else ''}" for name, count in names]
+        more = len(report.unrecognised) - len(names)
+        shown += [f"and {more:,} more names"] if more else []
+        were = "was" if total == 1 else "were"
+        return f"{total:,} of {report.actions:,} actions {were} not recognised, and are of kind other: {', '.join(shown)}"
+
+    def table(self) -> dict[str, Any]:
+        """What was converted, as JSON has it."""
+        report = self.report
+        counts = {"trajectories": report.trajectories, "labels": report.labels, "unmatched": report.unmatched}
+        actions = {"actions": report.actions, "unrecognised": dict(report.unrecognised)}
+        return {"output": self.output, **counts, **actions, "problems": report.problems}
+
+    def __str__(self) -> str:
+        report = self.report
+        unmatched = f" ({report.unmatched} of no trajectory here)" if report.unmatched else ""
+        broken = f", {len(report.problems)} broken" if report.problems else ""
+        return f"{self.output}: {report.trajectories} trajectories, {report.labels} labels{unmatched}{broken}"
+
+
+def convert(config: ConvertConfig, *, progress: Callable[[], object] = lambda: None) -> ConvertResult:
+    """Turns other tools' recordings into trajectories, and their labels where they have some.
+
+    Args:
+        config: The recording, its format, and the folder to fill.
+        progress: Called after every record.
+
+    Returns:
+        The counts, and what is wrong with each record that was left out.
+
+    Raises:
+        UsageError: The folder is in use, the format lacks an option, or no trajectory could be read.
+    """
+    expect_place(config.output, "a folder")
+    trajectories, labels = open_recording(config.format, config.source)
+    report = write_converted(trajectories, labels, Path(config.output), progress)
+    if not report.trajectories:
+        name = config.format.name if isinstance(config.format, FormatConfig) else config.format
+        problems = "".join(f"\nleft out: {problem}" for problem in report.problems[:_SHOWN])
+        raise UsageError(f"{config.source}: no trajectory of format {name} could be read{problems}")
+    return ConvertResult(str(config.output), report)

@@ -1,0 +1,202 @@
+"""One HTML page with screenshots, verdicts and labels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from prill.config.values import Config
+from prill.evaluators.fitted.calibration import read_calibration
+from prill.files.checksums import Checksums
+from prill.files.kinds import TRAJECTORIES
+from prill.files.lines import is_stream
+from prill.files.outputs import check_output, is_stdout
+from prill.labels.truth import SourceOption, TruthOption
+from prill.refine.outcomes import LESSONS, RESULTS, SETTINGS, VERDICTS, read_lessons, read_results
+from prill.run_folder import LABELS
+from prill.runs.base import opened_folders
+from prill.store import Intake, read_labels
+from prill.ui.report.entries import Retry, read_judges
+from prill.ui.report.page import ReportSummary, write_report
+
+_MAX_PROBLEMS = 10
+_MAX_SHOWN = 20_000_000  # bytes of a page that a notebook stores in itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportConfig(Config):
+    """What `prill report` does: write one HTML page with screenshots, verdicts and labels."""
+
+    trajectories: Annotated[
+        Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -")
+    ]
+    output: Annotated[str | Path, Meta(description="the page to write, such as report.html; or -")]
+    verdicts: Annotated[Sequence[str | Path], Meta(description="verdict files: the judges, side by side")] = ()
+    labels: Annotated[Sequence[str | Path], Meta(description="label files")] = ()
+    source: SourceOption = None
+    truth: TruthOption = "majority"
+    embed: Annotated[bool, Meta(description="put the images into the page instead of linking to them")] = False
+    transcripts: Annotated[bool, Meta(description="show what models were asked and answered")] = True
+    limit: Annotated[int | None, Meta(ge=1, description="show the first N trajectories only")] = None
+    threshold: Annotated[float | None, Meta(ge=0, le=1, description="the score to mark on the precision-recall curves")] = None
+    calibration: Annotated[
+        Sequence[str | Path], Meta(description="calibrations of these judges: their thresholds are marked")
+    ] = ()
+    by: Annotated[
+        Sequence[str],
+        Meta(description="more to filter by besides site, agent, platform and truncated: task, or keys of the metadata"),
+    ] = ()
+    title: Annotated[str, Meta(description="what stands above the page")] = "prill report"
+
+
+@dataclass(frozen=True)
+class ReportResult:
+    """The page that was written; a notebook shows it.
+
+    Attributes:
+        output: The page's file.
+        size: Its length in bytes; None where it went to a pipe.
+        judges: How many verdict files it shows.
+        summary: What it holds: trajectories, and what could not be read.
+        embedded: Whether the images are inside the page.
+    """
+
+    output: str
+    size: int | None
+    judges: int
+    summary: ReportSummary
+    embedded: bool
+
+    @property
+    def broken(self) -> bool:
+        """Whether some lines or images could not be read."""
+        return bool(self.summary.broken or self.summary.missing)
+
+    def problems(self) -> Iterator[str]:
+        """What could not be read or shown, and judges that were fitted to these trajectories."""
+        summary = self.summary
+        yield from summary.broken[:_MAX_PROBLEMS]
+        if len(summary.broken) > _MAX_PROBLEMS:
+            yield f"… and {len(summary.broken) - _MAX_PROBLEMS} more lines that could not be read"
+        yield from (f"{path}: missing, or no image" for path in summary.missing[:_MAX_PROBLEMS])
+        if len(summary.missing) > _MAX_PROBLEMS:
+            yield f"… and {len(summary.missing) - _MAX_PROBLEMS} more images that cannot be shown"
+        if summary.outside:
+            yield f"{summary.outside} images lie outside the page's folder: they are found only from here; embed puts them in"
+        yield from (caution for name, overlap in summary.fitted.items() if (caution := overlap.caution(name)))
+
+    def table(self) -> dict[str, Any]:
+        """What the page holds, as numbers."""
+        summary = self.summary
+        return {
+            "output": self.output,
+            "bytes": self.size,
+            "trajectories": summary.trajectories,
+            "broken": len(summary.broken),
+            "missing_images": len(summary.missing),
+            "images_elsewhere": summary.outside,
+            "fitted": summary.fitted,
+        }
+
+    def __str__(self) -> str:
+        size = "" if self.size is None else f", {self.size / 1e6:.1f} MB"
+        return f"{self.output}: {self.summary.trajectories} trajectories, judges: {self.judges}{size}"
+
+    def _repr_html_(self) -> str:
+        """The page in a frame: inside the notebook where its images are embedded, else from its file."""
+        line = f"<p>{escape(str(self))}</p>"
+        if self.size is None:
+            return line
+        if self.embedded and self.size <= _MAX_SHOWN:
+            shown = f'srcdoc="{escape(Path(self.output).read_text(encoding="utf-8"))}"'
+        else:
+            shown = f'src="{escape(Path(os.path.relpath(self.output)).as_posix())}"'
+        return f'{line}<iframe sandbox="allow-scripts" width="100%" height="700" {shown}></iframe>'
+
+
+def report(config: ReportConfig, *, progress: Callable[[int], object] = lambda count: None) -> ReportResult:
+    """Writes one HTML page with screenshots, verdicts and labels.
+
+    Args:
+        config: What the page shows, and where it is written.
+        progress: Called after every trajectory with 1.
+
+    Returns:
+        What the page holds; a notebook shows the page.
+
+    Raises:
+        UsageError: The configuration cannot be carried out, or nothing could be read.
+    """
+    config, retries = _with_retries(config)
+    trajectories = opened_folders(config.trajectories)
+    inputs = [*trajectories, *config.verdicts, *config.labels, *config.calibration]
+    check_output(config.output, "a report", inputs)
+    judges = read_judges(list(map(str, config.verdicts)), transcripts=config.transcripts)
+    intake = Intake(trajectories, config.limit)
+    try:
+        summary = write_report(
+            config.output,
+            (item for _, item in intake),
+            judges,
+            chain.from_iterable(map(read_labels, config.labels)),
+            source=config.source,
+            truth=config.truth,
+            embed=config.embed,
+            threshold=config.threshold,
+            calibrations=[read_calibration(path) for path in config.calibration],
+            by=config.by,
+            retries=retries,
+            title=config.title,
+            progress=lambda: progress(1),
+        )
+    finally:
+        intake.close()
+    streamed = is_stdout(config.output) or is_stream(config.output)
+    size = None if streamed else Path(config.output).stat().st_size
+    return ReportResult(str(config.output), size, len(judges), summary, config.embed)
+
+
+def _with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry] | None]:
+    """What came of each attempt in the folders of `prill reflexion`, whose verdicts and labels count unless others are named.
+
+    None where there is no such folder.
+    """
+    folders = [folder for folder in map(Path, config.trajectories) if _was_retried(folder)]
+    if not folders:
+        return config, None
+    config = config.but(
+        trajectories=[path / TRAJECTORIES if path in folders else path for path in map(Path, config.trajectories)],
+        verdicts=config.verdicts or [path for folder in folders if _filled(path := folder / VERDICTS)],
+        labels=config.labels or [path for folder in folders if _filled(path := folder / LABELS)],
+    )
+    found: dict[str, Retry] = {}
+    for folder in folders:
+        Checksums(folder).check()
+        for id, lesson in read_lessons(folder / LESSONS).items():
+            found[id] = Retry(lesson=lesson.text, problem=lesson.problem)
+        if not (folder / RESULTS).is_file():  # the run has not ended
+            continue
+        for task in read_results(folder).tasks:
+            for place, attempt in enumerate(task.attempts):
+                found[attempt.id] = Retry(
+                    lesson=attempt.lesson,
+                    problem=attempt.problem,
+                    ended=task.ended if attempt is task.attempts[-1] else None,
+                    answer=place == task.answer,
+                )
+    return config, found
+
+
+def _was_retried(folder: Path) -> bool:
+    return (folder / SETTINGS).is_file() or (folder / LESSONS).is_file()
+
+
+def _filled(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0

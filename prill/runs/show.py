@@ -1,0 +1,350 @@
+"""Looking at verdicts and judges: what was judged, what models were asked and answered; the judges there are."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from prill.config.values import Config
+from prill.errors import UsageError
+from prill.evaluators.fitted.overlap import relation_of, relation_words
+from prill.evaluators.judgement import ModelJudge
+from prill.evaluators.registry import JUDGES, Around, asks_a_model, judge_options
+from prill.models.prompts import load_prompt
+from prill.models.registry import MODELS
+from prill.registry import Option, load_object, options_of
+from prill.store import read_trajectories, read_verdicts
+from prill.tables import printable
+from prill.transcripts import Call, Transcript, transcript_folder, transcript_of
+from prill.types import Findings, Trajectory, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowConfig(Config):
+    """What `prill show` does: show one verdict with what models were asked and answered."""
+
+    id: Annotated[str, Meta(description="the trajectory whose verdict is wanted")]
+    verdicts: Annotated[Sequence[str | Path], Meta(min_length=1, description="verdict files: all that judged it are shown")]
+    trajectories: Annotated[Sequence[str | Path], Meta(description="trajectory files: goal, actions and answer")] = ()
+    transcripts: Annotated[str | Path | None, Meta(description="folder of transcripts (default: next to the verdict file)")] = (
+        None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictEntry:
+    """A verdict of the trajectory.
+
+    Attributes:
+        file: The file it stands in.
+        verdict: The verdict.
+        transcript: The calls to models behind it; None where there are none.
+        silence: Why there is no transcript.
+    """
+
+    file: str
+    verdict: Verdict
+    transcript: Transcript | None
+    silence: str
+
+
+@dataclass(frozen=True)
+class ShowResult:
+    """What is known of the verdicts on a trajectory; printed, it is one text in which nothing steers the terminal.
+
+    Attributes:
+        verdicts: The verdicts, each with the calls behind it.
+        trajectory: The trajectory, where a file of them was named.
+    """
+
+    verdicts: tuple[VerdictEntry, ...]
+    trajectory: Trajectory | None = None
+
+    def table(self) -> dict[str, Any]:
+        """The result as JSON has it."""
+        return {
+            "verdicts": msgspec.to_builtins(list(self.verdicts)),
+            "trajectory": msgspec.to_builtins(self.trajectory),
+        }
+
+    def __str__(self) -> str:
+        lines = [] if self.trajectory is None else list(_trajectory_lines(self.trajectory))
+        for entry in self.verdicts:
+            lines += _entry_lines(entry)
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def show(config: ShowConfig) -> ShowResult:
+    """The verdicts on one trajectory with everything behind them.
+
+    Args:
+        config: The trajectory's id, and the files to look into.
+
+    Returns:
+        The verdicts with the calls to models behind each.
+
+    Raises:
+        UsageError: No file has the id.
+        InputError: A file cannot be read.
+    """
+    entries, ids = [], dict[str, None]()
+    for file in map(str, config.verdicts):
+        verdict = None
+        for row in read_verdicts(file):
+            ids[row.id] = None
+            verdict = row if row.id == config.id else verdict
+        if verdict is not None:
+            folder = Path(config.transcripts or transcript_folder(file))
+            transcript = transcript_of(folder, verdict)
+            entries.append(VerdictEntry(file, verdict, transcript, "" if transcript else _silence(verdict, folder)))
+    if not entries:
+        raise UsageError(f"no verdict has the id {config.id!r}{_nearest(config.id, ids)}", parameters=("verdicts",))
+    return ShowResult(tuple(entries), _trajectory(config.id, map(str, config.trajectories)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgesConfig(Config):
+    """What `prill judges` does: list the judges there are, or the options or a prompt of one."""
+
+    judge: Annotated[str | None, Meta(description="one judge, with its options (default: all, a line each)")] = None
+    prompt: Annotated[bool, Meta(description="print the prompt that the judge uses, ready to edit")] = False
+    prompt_name: Annotated[str | None, Meta(description="which one, of a judge with several (default: its main one)")] = None
+
+    def check(self) -> None:
+        """Refuses a prompt of no judge.
+
+        Raises:
+            UsageError: No judge is named.
+        """
+        if (self.prompt or self.prompt_name) and not self.judge:
+            raise UsageError("name the judge whose prompt is wanted", parameters=("judge",))
+
+
+@dataclass(frozen=True)
+class JudgesResult:
+    """What was asked for; printed, it is a text.
+
+    Attributes:
+        text: The list, the options or the prompt.
+        rows: The judges, or the options of one, a dictionary each; empty for a prompt.
+    """
+
+    text: str
+    rows: tuple[dict[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.text)}</pre>"
+
+
+def judges(config: JudgesConfig | None = None) -> JudgesResult:
+    """The judges there are, or the options or a prompt of one.
+
+    Args:
+        config: The judge, and whether its prompt is wanted; without one, all judges.
+
+    Returns:
+        The list, the options or the prompt.
+
+    Raises:
+        UsageError: There is no such judge or prompt.
+    """
+    config = config or JudgesConfig()
+    if config.judge is None:
+        rows = [{"name": name, "what": what, "options": _names(name)} for name, what in JUDGES.names().items()]
+        return JudgesResult("\n".join(_listing()), tuple(rows))
+    if config.prompt or config.prompt_name:
+        return JudgesResult(_prompt(config.judge, config.prompt_name))
+    options = [*judge_options(config.judge).values()]
+    return JudgesResult("\n".join(_page(config.judge, options)), tuple(map(_record, options)))
+
+
+def _silence(verdict: Verdict, folder: Path) -> str:
+    """Why a verdict has no transcript."""
+    if not folder.is_dir():
+        why = f"{folder} is not there: none were kept, or they were moved (transcripts names another folder)"
+    else:
+        why = f"{folder} holds none of this verdict: it was made by a run that kept none, or its file there is cut"
+    return why if verdict.usage.calls else f"the verdict was made without a call to a model, or {why}"
+
+
+def _trajectory(id: str, files: Iterable[str]) -> Trajectory | None:
+    ids = dict[str, None]()
+    for file in files:
+        for item in read_trajectories(file, on_error="yield"):
+            if isinstance(item, Trajectory) and item.id == id:
+                return item
+            ids[item.id] = None
+    if ids:
+        raise UsageError(f"no trajectory has the id {id!r}{_nearest(id, ids)}", parameters=("trajectories",))
+    return None
+
+
+def _nearest(id: str, ids: Iterable[str]) -> str:
+    near = difflib.get_close_matches(id, list(ids), n=3, cutoff=0.4)
+    return f"; the nearest: {', '.join(map(repr, near))}" if near else ""
+
+
+def _trajectory_lines(trajectory: Trajectory) -> Iterator[str]:
+    task = trajectory.task
+    yield from _labelled("goal", task.goal)
+    yield from _labelled("agent", trajectory.agent)
+    yield "actions:"
+    for number, step in enumerate(trajectory.steps, 1):
+        screenshot = f"   [{step.observation.screenshot}]" if step.observation.screenshot else ""
+        yield printable(f"  {number}: {step.action.text or step.action.kind}{screenshot}")
+    if trajectory.final is not None and trajectory.final.screenshot:
+        yield printable(f"  then   [{trajectory.final.screenshot}]")
+    yield from _labelled("answer, as the agent claims", trajectory.answer)
+    yield from _labelled("broken off", trajectory.error)
+    yield ""
+
+
+def _entry_lines(entry: VerdictEntry) -> Iterator[str]:
+    yield from _verdict_lines(entry.verdict)
+    yield printable(f"file: {entry.file}")
+    if entry.verdict.findings is not None:
+        yield from _finding_lines(entry.verdict.findings)
+    if entry.transcript is None:
+        yield printable(f"transcript: {entry.silence}")
+    else:
+        calls = entry.transcript.calls
+        for number, call in enumerate(calls, 1):
+            yield ""
+            yield printable(f"call {number} of {len(calls)}: {_call_facts(call)}")
+            yield from _call_lines(call)
+    yield ""
+
+
+def _verdict_lines(verdict: Verdict) -> Iterator[str]:
+    info, usage = verdict.evaluator, verdict.usage
+    word = f"unscored ({verdict.unscored})" if verdict.success is None else "success" if verdict.success else "failure"
+    score = "" if verdict.score is None else f", score {verdict.score:g}"
+    yield printable(f"{verdict.id}: {word}{score}, by {info.name}{f' ({info.model})' if info.model else ''}")
+    yield from _labelled("reason", verdict.reason)
+    if (relation := relation_of(verdict)) is not None:
+        yield f"fitted: {relation_words(relation)}"
+    usd = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
+    tokens = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
+    yield f"cost: {usage.calls} calls, {tokens}, {usage.images} images, {usd}, {verdict.seconds:g} s"
+    for step in verdict.steps or ():
+        yield printable(f"  action {step.index + 1}: {step.label}, reward {step.reward:g}: {step.reason}")
+    for opinion in verdict.opinions or ():
+        outcome = opinion.unscored or ("success" if opinion.success else "failure")
+        score = "" if opinion.score is None else f", score {opinion.score:g}"
+        yield printable(f"  {opinion.judge}: {outcome}{score}: {opinion.reason}")
+
+
+def _finding_lines(findings: Findings) -> Iterator[str]:
+    for number, point in enumerate(findings.key_points, 1):
+        yield printable(f"  key point {number}: {point}")
+    for criterion in findings.criteria:
+        state = "" if criterion.step is None else f", by state {criterion.step}"
+        yield printable(f"  {criterion.met.replace('_', ' ')}{state}: {criterion.text} ({criterion.reason})")
+    for effect in findings.side_effects:
+        yield printable(f"  side effect: {effect}")
+    if findings.not_executable is not None:
+        yield printable(f"  could not be done: {findings.not_executable}")
+    for frame in findings.frames:
+        states = ", ".join(map(str, frame.states))
+        grade = " ".join(map(str, frame.scores)) or "not read"
+        yield printable(f"  frame of state {states}, grade {grade}: {frame.description}")
+
+
+def _call_facts(call: Call) -> str:
+    if call.cached:
+        return f"{call.model}, nothing was sent: the reply to an equal call was kept"
+    attempts = f", {call.attempts} attempts" if call.attempts > 1 else ""
+    finish = f", finish {call.finish_reason}" if call.finish_reason else ""
+    return f"{call.model}, {call.prompt_tokens:,} + {call.completion_tokens:,} tokens, {call.seconds:g} s{attempts}{finish}"
+
+
+def _call_lines(call: Call) -> Iterator[str]:
+    for turn in call.messages:
+        yield f"  {turn.role}:"
+        for part in turn.parts:
+            if isinstance(part, str):
+                yield from _block(part)
+            else:
+                digest = "unreadable" if part.sha256 is None else f"{part.size:,} bytes, sha256 {part.sha256}"
+                yield printable(f"    [image {part.path}, {digest}]")
+    for name, text in (("thoughts", call.reasoning), ("reply", call.reply), ("error", call.error)):
+        if text is not None:
+            yield f"  {name}:"
+            yield from _block(text)
+
+
+def _block(text: str) -> Iterator[str]:
+    """A text of others, each line behind a bar: nothing in it can pass for a line of ours."""
+    return (f"    | {printable(line)}" for line in text.splitlines() or [""])
+
+
+def _labelled(label: str, text: str | None) -> Iterator[str]:
+    if text:
+        yield printable(f"{label}: {text}")
+
+
+def _listing() -> Iterator[str]:
+    for name, what in JUDGES.names().items():
+        yield f"{name:<15} {what}"
+        if options := _names(name):
+            yield f"{'':<15}   {', '.join(options)}"
+    yield ""
+    yield f"Around any judge: {', '.join(options_of(Around))}. A judge of your own: module:Object or file.py:Object."
+
+
+def _names(name: str) -> list[str]:
+    return list(judge_options(name))
+
+
+def _page(name: str, options: list[Option]) -> Iterator[str]:
+    maker = JUDGES.maker(name)
+    yield f"{name}: {JUDGES.names().get(name, 'a judge of your own')}"
+    yield ""
+    yield from map(_line, options)
+    if asks_a_model(maker):
+        yield ""
+        yield "Options of its model:"
+        yield from (_line(option) for option in options_of(load_object(MODELS["NAME"][1])).values() if option.name != "model")
+    yield ""
+    yield "Around it:"
+    yield from map(_line, options_of(Around).values())
+
+
+def _line(option: Option) -> str:
+    default = "required" if option.required else f"default {json.dumps(option.default, default=str)}"
+    return f"  {option.name:<15} {option.type_name:<22} {default:<22} {option.description}".rstrip()
+
+
+def _record(option: Option) -> dict[str, Any]:
+    return {
+        "name": option.name,
+        "type": option.type_name,
+        "required": option.required,
+        "default": json.loads(json.dumps(option.default, default=str)),
+        "description": option.description,
+    }
+
+
+def _prompt(judge: str, name: str | None) -> str:
+    maker = JUDGES.maker(judge)
+    if not (isinstance(maker, type) and issubclass(maker, ModelJudge)):
+        raise UsageError(f"judge {judge!r} has no prompts")
+    name = name or str(maker.main_prompts[0])
+    names = (*maker.prompt_names, *maker.paper_prompts)
+    if name not in names:
+        raise UsageError(f"judge {judge!r} has no prompt {name!r}; there are: {', '.join(names)}")
+    return load_prompt("prill.evaluators", name).text.rstrip()

@@ -1,0 +1,153 @@
+"""Whether a reward goes wrong, by the observations of a run or by its verdicts in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from prill.errors import InputError, UsageError
+from prill.files.lines import read_lines
+from prill.files.outputs import check_output, content_of_line, write_output
+from prill.refine.rewards.watch.live import scores_of
+from prill.refine.rewards.watch.page import headline, watch_page
+from prill.refine.rewards.watch.records import WatchRecord, name_of, of_verdicts, opinion_of, read_watch, whole_verdicts
+from prill.refine.rewards.watch.signs import Tally, WatchReport
+from prill.refine.rewards.watch.spec import WatchLimits
+from prill.types import Opinion
+
+_MAX_TURNED = 10  # canaries that words name
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchConfig(WatchLimits):
+    """What `prill watch` does: look through logs of a reward for signs that it goes wrong."""
+
+    logs: Annotated[
+        Sequence[str | Path],
+        Meta(min_length=1, description="observations of `prill serve` or `prill.reward`, or verdicts in order of time"),
+    ]
+    output: Annotated[str | Path | None, Meta(description="the page to write, such as watch.html")] = None
+    student: Annotated[
+        Sequence[str | Path], Meta(description="verdicts of a second judge on the same ids, for verdict files")
+    ] = ()
+
+
+@dataclass(frozen=True)
+class WatchResult:
+    """What logs say of a reward.
+
+    Attributes:
+        reports: For each log where things stand at its end.
+        problems: Lines that could not be read.
+    """
+
+    reports: tuple[tuple[str, WatchReport], ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """The names of the signs that are alarms at the end of some log."""
+        return tuple(dict.fromkeys(sign.name for _, report in self.reports for sign in report.alarms))
+
+    @property
+    def page(self) -> str:
+        """The page with words and plots, HTML."""
+        return watch_page(self.reports)
+
+    def table(self) -> list[dict[str, Any]]:
+        """The reports as JSON has them, without their course."""
+        return [{"log": log, **_plain(report)} for log, report in self.reports]
+
+    def to_pandas(self) -> Any:
+        """A pandas table with a row for each sign of each log."""
+        import pandas as pd
+
+        signs = [(log, sign) for log, report in self.reports for sign in report.signs]
+        columns = ["log", "sign", "state", "since", "words"]
+        return pd.DataFrame([(log, one.name, one.state, one.since, one.words) for log, one in signs], columns=columns)
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{escape(self.page)}" style="width: 100%; height: 40em; border: 0"></iframe>'
+
+    def __str__(self) -> str:
+        return "\n".join(_words(log, report) for log, report in self.reports)
+
+
+def watch(config: WatchConfig, *, progress: Callable[[str], None] = lambda log: None) -> WatchResult:
+    """Looks through logs, and writes the page where one is asked for.
+
+    Args:
+        config: Which logs, and what is an alarm.
+        progress: Called with the log's name after every line.
+
+    Returns:
+        Where things stand at the end of each log.
+
+    Raises:
+        UsageError: Nothing could be read, or a file holds something else.
+    """
+    logs, students = list(map(str, config.logs)), list(map(str, config.student))
+    if config.output:
+        check_output(config.output, "a page of a watch", [*logs, *students, config.reference])
+    problems: list[str] = []
+    opinions = {id: said for path in students for id, said in _opinions(path, problems)}
+    reports = tuple((path, _report(path, config, opinions, problems, progress)) for path in logs)
+    if not any(report.verdicts or report.rounds for _, report in reports):
+        nothing = "; ".join(problems[:3]) if problems else "there is nothing in these files"
+        raise UsageError(f"{', '.join(logs)}: {f'no line could be read: {nothing}' if problems else nothing}")
+    result = WatchResult(reports, tuple(problems))
+    if config.output:
+        write_output(config.output, result.page.encode())
+    return result
+
+
+def _opinions(path: str, problems: list[str]) -> Iterator[tuple[str, Opinion]]:
+    for verdict in whole_verdicts(path, problems.append):
+        yield verdict.id, opinion_of(verdict, name_of(verdict.evaluator))
+
+
+def _report(
+    path: str, limits: WatchLimits, students: dict[str, Opinion], problems: list[str], progress: Callable[[str], None]
+) -> WatchReport:
+    tally = Tally(limits, scores_of(limits.reference))
+    try:
+        for record in _records(path, students, problems):
+            tally.add(record)
+            progress(path)
+    except InputError as error:  # a damaged archive: what came before it counts
+        problems.append(str(error))
+    return tally.report()
+
+
+def _records(path: str, students: dict[str, Opinion], problems: list[str]) -> Iterator[WatchRecord]:
+    """Observations, whichever of the two kinds of file this is."""
+    first = next((line.data for line in read_lines(path) if content_of_line(line.data)), b"")
+    if content_of_line(first) == "verdicts":
+        return of_verdicts(path, students, problems.append)
+    if students:
+        raise UsageError(f"{path}: observations have the second judge in them already; it is for verdict files")
+    return read_watch(path, problems.append)
+
+
+def _plain(report: WatchReport) -> dict[str, Any]:
+    table = {key: value for key, value in asdict(report).items() if key not in ("course", "lost", "trouble")}
+    return {**table, "usage": msgspec.to_builtins(report.usage), "alarms": [sign.name for sign in report.alarms]}
+
+
+def _words(path: str, report: WatchReport) -> str:
+    who = f" by {report.judge}" if report.judge else ""
+    lines = [f"{path}: {headline([(path, report)])}; {report.verdicts:,} verdicts, {report.unscored:,} unscored{who}"]
+    for sign in report.signs:
+        since = f" (since verdict {sign.since:,})" if sign.state in ("alarm", "notice") else ""
+        lines.append(f"  {sign.state:<8} {sign.name:<13} {sign.words}{since}")
+    lines += [
+        f"  turned over: {one.id}, label {one.label}, at first {one.at_first}, now {one.now}"
+        for one in report.turned[:_MAX_TURNED]
+    ]
+    return "\n".join(lines)
