@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from prill.refine.rewards.reward import RewardConfig
     from prill.refine.rewards.reward import make_reward as reward
     from prill.runs.annotate import AnnotateConfig, annotate, annotate_async
+    from prill.runs.bench import BenchConfig, bench_async
     from prill.runs.data import (
         AcceptConfig,
         CheckConfig,
@@ -87,6 +88,7 @@ __all__ = [
     "AndroidConfig",
     "AnnotateConfig",
     "BadLine",
+    "BenchConfig",
     "BrowserGymConfig",
     "CaptionerConfig",
     "CheckConfig",
@@ -144,6 +146,7 @@ __all__ = [
     "annotate",
     "annotate_async",
     "as_judge",
+    "bench_async",
     "check",
     "check_sites",
     "check_sites_async",
@@ -200,6 +203,7 @@ _HOMES = {
     "AndroidConfig": "emulators.android.config",
     "AnnotateConfig": "runs.annotate",
     "BadLine": "store",
+    "BenchConfig": "runs.bench",
     "BrowserGymConfig": "emulators.browsergym.config",
     "CaptionerConfig": "captioner.registry",
     "CheckConfig": "runs.data",
@@ -242,6 +246,7 @@ _HOMES = {
     "annotate": "runs.annotate",
     "annotate_async": "runs.annotate",
     "as_judge": "evaluators.function",
+    "bench_async": "runs.bench",
     "check": "runs.data",
     "check_sites": "runs.sites",
     "check_sites_async": "runs.sites",

@@ -139,6 +139,50 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "bench": [
+        Ways(
+            "miniwob --policy react --model m --tasks 43 --seeds 0-4 --trials 2 --lessons.model j --beside step,own.toml -o b",
+            """
+            environment = {name = "miniwob", tasks = 43}
+            policy = "react"
+            model = "m"
+            seeds = "0-4"
+            trials = 2
+            lessons = {model = "j"}
+            beside = ["step", "own.toml"]
+            output = "b"
+            """,
+            lambda: prill.BenchConfig(
+                environment=prill.MiniWobConfig(tasks="43"),
+                policy="react",
+                model="m",
+                seeds="0-4",
+                trials=2,
+                lessons={"model": "j"},
+                beside=["step", Path("own.toml")],
+                output=Path("b"),
+            ),
+        ),
+        Ways(
+            "mind2web --recordings cross-task=t.jsonl --policy self-map --beside none -o runs/m --retry-broken",
+            """
+            policy = "self-map"
+            beside = "none"
+            output = "runs/m"
+            retry_broken = true
+            [environment]
+            name = "mind2web"
+            recordings = "cross-task=t.jsonl"
+            """,
+            lambda: prill.BenchConfig(
+                environment={"name": "mind2web", "recordings": ["cross-task=t.jsonl"]},
+                policy="self-map",
+                beside="none",
+                output="runs/m",
+                retry_broken=True,
+            ),
+        ),
+    ],
     "exemplars": [
         Ways(
             "a.jsonl b.jsonl --verdicts v.jsonl -o memory --threshold 0.5 --per-task 2 --shipped --labels l.jsonl --truth anna",

@@ -22,13 +22,11 @@ _COMMANDS = {
     "calibrate": "make a judge's scores probabilities, and choose a threshold",
     "redteam": "attack judges with false claims and injected text",
     "caption": "put screenshots into words, once each, for judges or to train a captioner",
-    "bench": "tables of what an agent comes to on a benchmark, beside the figures of the papers",
     "filter": "from verdicts to training rows: keep the steps that a judge found good",
     "train": "a policy or a captioner from rows: a LoRA adapter, or all weights; a ranker or planner from recorded pages",
 }
 # Verbs that stand in a room below `prill.commands`.
 _MODULES = {
-    "bench": "refine.bench",
     "caption": "refine.caption",
     "filter": "refine.filter",
     "train": "refine.train",

@@ -191,6 +191,27 @@ COMMANDS: Mapping[str, Command] = {
         "Exit codes: 0 no alarm, 1 an alarm stands at the end of a log, 3 no alarm but some lines could not be read, "
         "2 nothing could be read or bad usage.",
     ),
+    "bench": Command(
+        "papers",
+        "tables of what an agent comes to on a benchmark, beside the figures of the papers",
+        "prill.runs.bench:BenchConfig",
+        "prill.cli.papers:bench",
+        Words(
+            ("environment",),
+            hidden=_EPISODES | {"temperature", "compare_text", "observation_tokens", "reflection_tokens", "lesson_tries"},
+            metavars={"environment": "BENCHMARK", "output": "DIR", "beside": "NAME,FILE"},
+            whole=_WHOLE | {"policy.lessons", "policy.observation_tokens"},
+        ),
+        (
+            "prill bench miniwob --policy react --model M --tasks 43 --trials 5 -o runs/bench",
+            "prill bench webarena --shop --policy scripted -o runs/shop",
+            "prill bench mind2web --recordings cross-task=test.jsonl --policy self-map --model M -o runs/m2w",
+        ),
+        "BENCHMARK is miniwob, webarena, airline or mind2web; BENCHMARK --help and --policy NAME --help list the options of "
+        "each. An agent of a\npaper has its tasks, seeds and trials. Exit codes: 0 every episode has an outcome, 3 some have "
+        "none, 2 bad usage, 130 interrupted.",
+        dry_run=True,
+    ),
     "exemplars": Command(
         "papers",
         "a memory of exemplars for the agent `synapse`, from trajectories that a judge accepts",

@@ -75,7 +75,9 @@ class Flag:
     @property
     def title(self) -> str:
         """The heading of its group in the help."""
-        if self.part is not None or len(self.path) > self.depth + 1:
+        if self.depth and self.path[self.depth] == "model":  # not the model of the run
+            return self.path[self.depth - 1]
+        if self.part is not None or self.family or len(self.path) > self.depth + 1:
             return self.path[self.depth]
         return self.path[self.depth - 1] if self.depth else ""
 

@@ -48,7 +48,7 @@ TEAM = ("redteam", "t.jsonl", "l.jsonl", "-o", "out", "--judge")
 CAPTION = ("caption", "p.jsonl", "-o", "out.jsonl", "--model", "m")
 TRAIN = ("train", "policy", "r.jsonl", "-o", "out", "--preset", "small-text")
 BATCH = ("batch", "write", "t.jsonl", "-o", "out", "--model", "m", "--captioner", "given", "--judge")
-BENCH = ("bench", "miniwob", "-o", "out", "--tasks", "click-test-2", "--agent", "scripted")
+BENCH = ("bench", "miniwob", "-o", "out", "--tasks", "click-test-2", "--policy", "scripted")
 
 Settings = dict[str, Any]
 # The change to a study, and what the error has to name.
