@@ -69,7 +69,11 @@ class FilteredBCConfig(Study):
     gpus: Annotated[str | None, Meta(description="plan for these GPUs, such as 8xH200, and not for this machine's")] = None
 
     def check(self) -> None:
-        """Raises UsageError that names the key of whatever cannot be carried out."""
+        """Checks every table.
+
+        Raises:
+            UsageError: A part cannot be carried out; the message names its key.
+        """
         super().check()
         if not isinstance(self.policy, PolicyConfig):
             raise OptionError(f"policy: expected the name of a policy or a table, got {self.policy!r}", "policy")
@@ -77,7 +81,14 @@ class FilteredBCConfig(Study):
         self.training_seeds()
 
     def training_seeds(self) -> list[int]:
-        """The training seeds. Raises UsageError."""
+        """Reads the training seeds.
+
+        Returns:
+            The seeds, in order.
+
+        Raises:
+            UsageError: They are no numbers and ranges.
+        """
         return numbers(str(self.seeds), "seeds")
 
 
@@ -137,7 +148,20 @@ def filtered_bc(config: FilteredBCConfig, *, audience: Audience = _AUDIENCE) -> 
 
 
 async def filtered_bc_async(config: FilteredBCConfig, *, audience: Audience = _AUDIENCE) -> FilteredBCResult:
-    """Runs a study as `filtered_bc` does, in a thread: trainings keep no event loop waiting."""
+    """Runs a study as `filtered_bc` does, in a thread: trainings keep no event loop waiting.
+
+    Args:
+        config: What is played, by which policy, the judges and filters to compare, and the training.
+        audience: Who is told of the progress; it is called in that thread.
+
+    Returns:
+        The figures, of everything that is finished.
+
+    Raises:
+        UsageError: The configuration cannot be carried out, or the folder holds another study.
+        EndpointError: A model's endpoint takes no call.
+        EnvironmentFailure: Nothing can begin in the environment.
+    """
     return await asyncio.to_thread(_filtered_bc, config, audience)
 
 
