@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from prill.policies.registry import make_policy as policy
     from prill.refine.rewards.reward import RewardConfig
     from prill.refine.rewards.reward import make_reward as reward
+    from prill.runs.agree import AgreeConfig, AgreeResult, agree
     from prill.runs.annotate import AnnotateConfig, annotate, annotate_async
     from prill.runs.data import (
         AcceptConfig,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         write_table,
     )
     from prill.runs.devices import DevicesConfig, devices, devices_async
+    from prill.runs.fitting import CalibrateConfig, CalibrateResult, FitConfig, FitResult, calibrate, fit
     from prill.runs.papers import (
         ConversationsConfig,
         ExemplarsConfig,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
         rank,
         rank_async,
     )
+    from prill.runs.redteam import RedteamConfig, RedteamResult, redteam, redteam_async
     from prill.runs.report import ReportConfig, report
     from prill.runs.rollout.episodes import EpisodesConfig
     from prill.runs.rollout.run import RolloutConfig, plan_rollout, rollout, rollout_async
@@ -77,11 +80,15 @@ __version__ = "0.1.0"
 __all__ = [
     "AcceptConfig",
     "Action",
+    "AgreeConfig",
+    "AgreeResult",
     "AirlineConfig",
     "AndroidConfig",
     "AnnotateConfig",
     "BadLine",
     "BrowserGymConfig",
+    "CalibrateConfig",
+    "CalibrateResult",
     "CaptionerConfig",
     "CheckConfig",
     "ConversationsConfig",
@@ -93,6 +100,8 @@ __all__ = [
     "EpisodesConfig",
     "EvaluatorInfo",
     "ExemplarsConfig",
+    "FitConfig",
+    "FitResult",
     "FormatConfig",
     "InputError",
     "IosConfig",
@@ -109,6 +118,8 @@ __all__ = [
     "PolicyConfig",
     "PrillError",
     "RankConfig",
+    "RedteamConfig",
+    "RedteamResult",
     "ReportConfig",
     "RewardConfig",
     "RolloutConfig",
@@ -129,10 +140,12 @@ __all__ = [
     "WebArenaConfig",
     "WebConfig",
     "accept",
+    "agree",
     "agreement",
     "annotate",
     "annotate_async",
     "as_judge",
+    "calibrate",
     "check",
     "conversations",
     "conversations_async",
@@ -142,6 +155,7 @@ __all__ = [
     "environment",
     "exemplars",
     "exemplars_async",
+    "fit",
     "from_dataset",
     "judge",
     "judges",
@@ -156,6 +170,8 @@ __all__ = [
     "read_labels",
     "read_trajectories",
     "read_verdicts",
+    "redteam",
+    "redteam_async",
     "report",
     "reward",
     "rollout",
@@ -178,11 +194,15 @@ __all__ = [
 # What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
 _HOMES = {
     "AcceptConfig": "runs.data",
+    "AgreeConfig": "runs.agree",
+    "AgreeResult": "runs.agree",
     "AirlineConfig": "emulators.airline.config",
     "AndroidConfig": "emulators.android.config",
     "AnnotateConfig": "runs.annotate",
     "BadLine": "store",
     "BrowserGymConfig": "emulators.browsergym.config",
+    "CalibrateConfig": "runs.fitting",
+    "CalibrateResult": "runs.fitting",
     "CaptionerConfig": "captioner.registry",
     "CheckConfig": "runs.data",
     "ConversationsConfig": "runs.papers",
@@ -191,6 +211,8 @@ _HOMES = {
     "EnvironmentConfig": "emulators.settings",
     "EpisodesConfig": "runs.rollout.episodes",
     "ExemplarsConfig": "runs.papers",
+    "FitConfig": "runs.fitting",
+    "FitResult": "runs.fitting",
     "FormatConfig": "datasets.formats",
     "IosConfig": "emulators.ios.config",
     "JudgeConfig": "evaluators.registry",
@@ -202,6 +224,8 @@ _HOMES = {
     "OwnEnvironmentConfig": "emulators.own",
     "PolicyConfig": "policies.registry",
     "RankConfig": "runs.papers",
+    "RedteamConfig": "runs.redteam",
+    "RedteamResult": "runs.redteam",
     "ReportConfig": "runs.report",
     "RewardConfig": "refine.rewards.reward",
     "RolloutConfig": "runs.rollout.run",
@@ -215,10 +239,12 @@ _HOMES = {
     "WebArenaConfig": "emulators.webarena.config",
     "WebConfig": "emulators.browser.config",
     "accept": "runs.data",
+    "agree": "runs.agree",
     "agreement": "evaluators.meta.agreement:agreement",
     "annotate": "runs.annotate",
     "annotate_async": "runs.annotate",
     "as_judge": "evaluators.function",
+    "calibrate": "runs.fitting",
     "check": "runs.data",
     "conversations": "runs.papers",
     "conversations_async": "runs.papers",
@@ -228,6 +254,7 @@ _HOMES = {
     "environment": "emulators.registry:make_environment",
     "exemplars": "runs.papers",
     "exemplars_async": "runs.papers",
+    "fit": "runs.fitting",
     "from_dataset": "hf_dataset",
     "judge": "evaluators.registry:make_judge",
     "judges": "runs.show",
@@ -242,6 +269,8 @@ _HOMES = {
     "read_labels": "store",
     "read_trajectories": "store",
     "read_verdicts": "store",
+    "redteam": "runs.redteam",
+    "redteam_async": "runs.redteam",
     "report": "runs.report",
     "reward": "refine.rewards.reward:make_reward",
     "rollout": "runs.rollout.run",

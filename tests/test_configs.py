@@ -366,6 +366,159 @@ WAYS: dict[str, list[Ways]] = {
             lambda: prill.ConvertConfig(format="webarena", source="in", output=Path("out")),
         ),
     ],
+    "agree": [
+        Ways(
+            "v.jsonl l.jsonl --trajectories t.jsonl --by site,agent --against o.jsonl --truth first --disagreements d.jsonl",
+            """
+            verdicts = "v.jsonl"
+            labels = "l.jsonl"
+            trajectories = "t.jsonl"
+            by = ["site", "agent"]
+            against = "o.jsonl"
+            truth = "first"
+            disagreements = "d.jsonl"
+            """,
+            lambda: prill.AgreeConfig(
+                verdicts=Path("v.jsonl"),
+                labels="l.jsonl",
+                trajectories=Path("t.jsonl"),
+                by=["site", "agent"],
+                against="o.jsonl",
+                truth="first",
+                disagreements="d.jsonl",
+            ),
+        ),
+        Ways(
+            "p.jsonl --metric aitw r.jsonl",
+            """
+            verdicts = "p.jsonl"
+            labels = "r.jsonl"
+            metric = "aitw"
+            """,
+            lambda: prill.AgreeConfig(verdicts="p.jsonl", labels="r.jsonl", metric="aitw"),
+        ),
+    ],
+    "fit": [
+        Ways(
+            "a.jsonl b.jsonl l.jsonl -o m.json --harden --families stop-early,error-end --source human --seed 3",
+            """
+            trajectories = ["a.jsonl", "b.jsonl"]
+            labels = "l.jsonl"
+            output = "m.json"
+            harden = true
+            families = ["stop-early", "error-end"]
+            source = "human"
+            seed = 3
+            """,
+            lambda: prill.FitConfig(
+                trajectories=["a.jsonl", Path("b.jsonl")],
+                labels=Path("l.jsonl"),
+                output="m.json",
+                harden=True,
+                families=["stop-early", "error-end"],
+                source="human",
+                seed=3,
+            ),
+        ),
+        Ways(
+            "a.jsonl --kind prior --out-of-fold held.jsonl l.jsonl -o m.json",
+            """
+            trajectories = ["a.jsonl"]
+            labels = "l.jsonl"
+            output = "m.json"
+            kind = "prior"
+            out-of-fold = "held.jsonl"
+            """,
+            lambda: prill.FitConfig(
+                trajectories=["a.jsonl"], labels="l.jsonl", output="m.json", kind="prior", out_of_fold=Path("held.jsonl")
+            ),
+        ),
+    ],
+    "calibrate": [
+        Ways(
+            "v.jsonl l.jsonl -o c.json --trajectories t.jsonl --cost-fp 1 --cost-fn 4 --method isotonic --plot c.svg",
+            """
+            verdicts = "v.jsonl"
+            labels = "l.jsonl"
+            output = "c.json"
+            trajectories = "t.jsonl"
+            cost-fp = 1
+            cost-fn = 4
+            method = "isotonic"
+            plot = "c.svg"
+            """,
+            lambda: prill.CalibrateConfig(
+                verdicts=Path("v.jsonl"),
+                labels="l.jsonl",
+                output="c.json",
+                trajectories="t.jsonl",
+                cost_fp=1,
+                cost_fn=4,
+                method="isotonic",
+                plot="c.svg",
+            ),
+        ),
+        Ways(
+            "v.jsonl l.jsonl -o c.json --target-precision 0.9 --truth Ann",
+            """
+            verdicts = "v.jsonl"
+            labels = "l.jsonl"
+            output = "c.json"
+            target-precision = 0.9
+            truth = "Ann"
+            """,
+            lambda: prill.CalibrateConfig(
+                verdicts="v.jsonl", labels="l.jsonl", output="c.json", target_precision=0.9, truth="Ann"
+            ),
+        ),
+    ],
+    "redteam": [
+        Ways(
+            "a.jsonl l.jsonl -o red --judge modular --captioner text --model m --base-url http://x "
+            "--attacks claim-stop,pad-after --attacks mine.py:politely --max-shift 2 --no-resume",
+            """
+            trajectories = ["a.jsonl"]
+            labels = "l.jsonl"
+            output = "red"
+            attacks = ["claim-stop", "pad-after", "mine.py:politely"]
+            max-shift = 2
+            resume = false
+            judge = {name = "modular", captioner = "text"}
+            model = {name = "m", base-url = "http://x"}
+            """,
+            lambda: prill.RedteamConfig(
+                trajectories=["a.jsonl"],
+                labels=Path("l.jsonl"),
+                output=Path("red"),
+                judge={"name": "modular", "captioner": "text"},
+                model=prill.ModelConfig("m", base_url="http://x"),
+                attacks=["claim-stop", "pad-after", "mine.py:politely"],
+                max_shift=2,
+                resume=False,
+            ),
+        ),
+        Ways(
+            "a.jsonl b.jsonl l.jsonl -o red --judge oracle --judge.labels o.jsonl --source human --budget-usd 0.5 --limit 2",
+            """
+            trajectories = ["a.jsonl", "b.jsonl"]
+            labels = "l.jsonl"
+            output = "red"
+            source = "human"
+            budget-usd = 0.5
+            limit = 2
+            judge = {name = "oracle", labels = "o.jsonl"}
+            """,
+            lambda: prill.RedteamConfig(
+                trajectories=["a.jsonl", "b.jsonl"],
+                labels="l.jsonl",
+                output="red",
+                judge=prill.JudgeConfig("oracle", labels="o.jsonl"),
+                source="human",
+                budget_usd=0.5,
+                limit=2,
+            ),
+        ),
+    ],
 }
 CASES = [pytest.param(name, ways, id=f"{name}-{index}") for name, each in WAYS.items() for index, ways in enumerate(each)]
 

@@ -17,10 +17,6 @@ from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageErro
 
 _COMMANDS = {
     "batch": "judge by batches: requests as files for a batch API or `vllm run-batch`, verdicts from the answers",
-    "agree": "compare verdicts with labels",
-    "fit": "fit a judge to your own labelled trajectories, without a language model",
-    "calibrate": "make a judge's scores probabilities, and choose a threshold",
-    "redteam": "attack judges with false claims and injected text",
     "caption": "put screenshots into words, once each, for judges or to train a captioner",
     "refine": "make an agent better: it learns from its own attempts, as far as a judge finds them good",
     "reflexion": "try tasks again while a judge says failure, each time with a lesson from the attempt before",
