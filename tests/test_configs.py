@@ -275,7 +275,7 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "report": [
         Ways(
-            "t.jsonl -o r.html --verdicts v.jsonl --labels a.jsonl b.jsonl --annotator ada --no-transcripts --threshold 0.5 "
+            "t.jsonl -o r.html --verdicts v.jsonl --labels a.jsonl b.jsonl --truth ada --no-transcripts --threshold 0.5 "
             "--by task,mood",
             """
             trajectories = ["t.jsonl"]
