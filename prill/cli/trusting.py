@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
-from prill.cli.derive import Switches
 from prill.cli.showing import progress_bar
+from prill.cli.words import Switches
 from prill.files.outputs import words_beside
 from prill.runs.annotate import AnnotateConfig, Opened
 from prill.runs.annotate import annotate as serve_annotation
