@@ -12,7 +12,8 @@ import pytest
 
 import prill
 from prill.cli.commands import COMMANDS
-from prill.cli.derive import Switches, Words, derive
+from prill.cli.derive import derive
+from prill.cli.words import Switches, Words
 from prill.config.values import Config, config_options
 from prill.errors import UsageError
 from prill.registry import load_object

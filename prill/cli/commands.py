@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from prill.cli.derive import Words
+from prill.cli.words import Words
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,15 @@ GROUPS: Mapping[str, str] = {
     "data": "files",
     "papers": "agents and tables of the papers",
 }
+# The order in which `prill --help` shows commands; others follow in that of COMMANDS.
+_ORDER = (
+    *("score", "serve", "batch", "caption", "judges", "show"),
+    *("agree", "calibrate", "fit", "redteam", "annotate", "report"),
+    *("reflexion", "filter", "train", "refine", "watch"),
+    *("rollout", "devices"),
+    *("convert", "check", "merge", "table", "accept"),
+    *("bench", "rank", "exemplars", "conversations"),
+)
 _JUDGE = frozenset(
     {"away", "form", "image_detail", "image_format", "patience", "probability", "reasoning_effort", "towards", "samples"}
 )
@@ -407,3 +416,27 @@ COMMANDS: Mapping[str, Command] = {
         dry_run=True,
     ),
 }
+
+
+def overview(others: Mapping[str, tuple[str, str]]) -> str:
+    """The help of `prill` itself: every command in a line, by groups.
+
+    Args:
+        others: Group and purpose of commands that are not in COMMANDS.
+    """
+    found = {name: (command.group, command.purpose) for name, command in COMMANDS.items()} | dict(others)
+    place = {name: index for index, name in enumerate(_ORDER)}
+    lines = [
+        "usage: prill COMMAND [options]",
+        "",
+        "Evaluates trajectories of digital agents, and uses the verdicts to make the agents better.",
+    ]
+    width = max(map(len, found))
+    for group, title in GROUPS.items():
+        names = sorted((name for name in found if found[name][0] == group), key=lambda name: place.get(name, len(place)))
+        lines += ["", f"{group}: {title}", *(f"  {name:<{width}}  {found[name][1]}" for name in names)] if names else []
+    lines += [
+        "",
+        "prill COMMAND --help tells more; prill --version prints the version, prill completion SHELL what a shell loads.",
+    ]
+    return "\n".join(lines)

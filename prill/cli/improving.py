@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
-from prill.cli.derive import Switches
 from prill.cli.showing import progress_bar, say_problems
+from prill.cli.words import Switches
 from prill.files.outputs import is_stdout, words_beside
 from prill.runs.watch import WatchConfig
 from prill.runs.watch import watch as run_watch

@@ -6,8 +6,8 @@ import asyncio
 import json
 import sys
 
-from prill.cli.derive import Switches
 from prill.cli.showing import progress_bar, show_plan
+from prill.cli.words import Switches
 from prill.evaluators.fitted.overlap import fitted_caution
 from prill.files.outputs import words_beside
 from prill.runs import agree as agreeing
