@@ -637,7 +637,7 @@ def test_words_without_a_place_are_refused() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--judge", "vlm", "s.toml"], "s.toml: there is no place for it here; a file of options stands first: s.toml"),
+        (["--judge", "vlm", "s.toml"], "s.toml: there is no place for more words; a file of options stands first: s.toml"),
         (["--judgee", "vlm"], "--judgee: there is no such option (did you mean '--judge'?)"),
         (["--judge", "vlm", "--judge.frame", "2"], "--judge.frame: there is no such option (did you mean '--judge.frames'?)"),
         (["--judge", "vlm", "--judge.frames", "two"], "--judge.frames: Expected `int`"),
