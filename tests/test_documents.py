@@ -78,11 +78,9 @@ FACES = (
     "prill.refine.rewards",
     "prill.service",
     "prill.testing",
-    "prill.testing.airline",
     "prill.testing.android",
     "prill.testing.conversations",
     "prill.testing.ios",
-    "prill.testing.shop",
     "prill.transcripts",
 )
 MOST_LINES, MOST_NOT_RUN = 150, 8
