@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from prill.runs.redteam import RedteamConfig, RedteamResult, redteam, redteam_async
     from prill.runs.report import ReportConfig, report
     from prill.runs.rollout.episodes import EpisodesConfig
-    from prill.runs.rollout.run import RolloutConfig, plan_rollout, rollout, rollout_async
+    from prill.runs.rollout.run import RolloutConfig, RolloutResult, plan_rollout, rollout, rollout_async
     from prill.runs.score import ScoreConfig, ScoreResult, score, score_async
     from prill.runs.serve import ServeConfig, serve, serve_async
     from prill.runs.show import JudgesConfig, ShowConfig, judges, show
@@ -123,6 +123,7 @@ __all__ = [
     "ReportConfig",
     "RewardConfig",
     "RolloutConfig",
+    "RolloutResult",
     "ScoreConfig",
     "ScoreResult",
     "ServeConfig",
@@ -229,6 +230,7 @@ _HOMES = {
     "ReportConfig": "runs.report",
     "RewardConfig": "refine.rewards.reward",
     "RolloutConfig": "runs.rollout.run",
+    "RolloutResult": "runs.rollout.run",
     "ScoreConfig": "runs.score",
     "ScoreResult": "runs.score",
     "ServeConfig": "runs.serve",

@@ -91,8 +91,13 @@ _EPISODES = frozenset(
         "budget_usd",
     )
 )
-# What a policy or a model has under the same name, and is meant more often.
-_WHOLE = frozenset(f"environment.{name}" for name in ("max_tokens", "timeout", "seed", "options"))
+# What another part has under the same name, and is meant more often.
+_WHOLE = frozenset(
+    {
+        *(f"environment.{name}" for name in ("max_tokens", "timeout", "seed")),
+        *("policy.swipe_up", "policy.device", "model.device", "policy.model.device"),
+    }
+)
 
 _LABELLED = {
     **_LABELS,
