@@ -13,7 +13,7 @@ from prill.emulators.registry import ENVIRONMENTS, make_environment
 from prill.emulators.settings import Playing, Setting, as_text, task_setting
 from prill.emulators.task_source import GoalsConfig, task_contents
 from prill.errors import UsageError
-from prill.registry import Option, options_of
+from prill.registry import Option, OptionError, options_of
 from prill.types import LabelRecord, Platform, Trajectory
 
 # What the run fills in by itself.
@@ -66,7 +66,12 @@ class OwnEnvironmentConfig(GoalsConfig):
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Makes an environment for each worker."""
-        environments: list[Any] = [make_environment(self.name, images=run.images, **self.options) for _ in range(run.copies)]
+        try:
+            environments: list[Any] = [
+                make_environment(self.name, images=run.images, **self.options) for _ in range(run.copies)
+            ]
+        except OptionError as error:
+            raise OptionError(f"environment.{error}", error.option) from None
         if len({id(environment) for environment in environments}) < len(environments):
             raise UsageError(f"{self.name} is one environment, and every worker needs one of its own: name a class")
         platform: Platform = getattr(environments[0], "platform", "other")

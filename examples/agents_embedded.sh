@@ -10,10 +10,10 @@ prill=${PRILL:-.venv/bin/prill}
 tasks=${TASKS:-click-button,click-dialog,click-link,click-tab,focus-text}
 
 play() {
-  "$prill" bench miniwob --agent "$1" --model "${MODEL:-embedded}" --tasks "$tasks" --seeds 0 --trials 1 --text html \
+  "$prill" bench miniwob --policy "$1" --model "${MODEL:-embedded}" --tasks "$tasks" --seeds 0 --trials 1 --text html \
     --workers 1 --max-steps 3 -o "$out/$1" "${@:2}"
 }
 
-play step --set examples=0 --set reasoning=false --set max_invalid=1 --set max_tokens=24
-play structured-reflection --set paraphrase=false --set max_tokens=32
-play synapse --set exemplars=1 --set max_tokens=48
+play step --policy.examples 0 --no-policy.reasoning --policy.max-invalid 1 --policy.max-tokens 24
+play structured-reflection --no-policy.paraphrase --policy.max-tokens 32
+play synapse --policy.exemplars 1 --policy.max-tokens 48

@@ -9,5 +9,5 @@ prill=${PRILL:-.venv/bin/prill}
 
 "$prill" reflexion miniwob --tasks click-test,click-test-2,click-button,click-link,click-dialog \
   --policy "$(dirname "$0")/brief_actor.py:Brief" --model embedded --max-steps 1 --attempts 2 --workers 2 \
-  --judge modular --judge captioner=text --judge form=verdict --threshold 0.99 -o "$out"
+  --judge modular --judge.captioner text --judge.form verdict --threshold 0.99 -o "$out"
 "$prill" report "$out" -o "$out/page.html"

@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from prill.models.registry import make_model as model
     from prill.policies.registry import PolicyConfig
     from prill.policies.registry import make_policy as policy
+    from prill.refine.reflector import LessonsConfig
+    from prill.refine.retries import RetrySpec
     from prill.refine.rewards.reward import RewardConfig
     from prill.refine.rewards.reward import make_reward as reward
     from prill.runs.agree import AgreeConfig, AgreeResult, agree
     from prill.runs.annotate import AnnotateConfig, annotate, annotate_async
+    from prill.runs.bench import BenchConfig, bench_async
     from prill.runs.data import (
         AcceptConfig,
         CheckConfig,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
         write_table,
     )
     from prill.runs.devices import DevicesConfig, devices, devices_async
+    from prill.runs.filtered_bc import FilteredBCConfig, filtered_bc, filtered_bc_async
     from prill.runs.fitting import CalibrateConfig, CalibrateResult, FitConfig, FitResult, calibrate, fit
     from prill.runs.papers import (
         ConversationsConfig,
@@ -63,12 +67,15 @@ if TYPE_CHECKING:
         rank_async,
     )
     from prill.runs.redteam import RedteamConfig, RedteamResult, redteam, redteam_async
+    from prill.runs.reflexion import ReflexionConfig, reflexion, reflexion_async
     from prill.runs.report import ReportConfig, report
     from prill.runs.rollout.episodes import EpisodesConfig
     from prill.runs.rollout.run import RolloutConfig, RolloutResult, plan_rollout, rollout, rollout_async
     from prill.runs.score import ScoreConfig, ScoreResult, score, score_async
     from prill.runs.serve import ServeConfig, serve, serve_async
     from prill.runs.show import JudgesConfig, ShowConfig, judges, show
+    from prill.runs.simulation import SimulationConfig, simulate_retries
+    from prill.runs.sites import check_sites, check_sites_async
     from prill.runs.watch import WatchConfig, watch
     from prill.scoring import score_files, score_stream
     from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
@@ -86,6 +93,7 @@ __all__ = [
     "AndroidConfig",
     "AnnotateConfig",
     "BadLine",
+    "BenchConfig",
     "BrowserGymConfig",
     "CalibrateConfig",
     "CalibrateResult",
@@ -100,6 +108,7 @@ __all__ = [
     "EpisodesConfig",
     "EvaluatorInfo",
     "ExemplarsConfig",
+    "FilteredBCConfig",
     "FitConfig",
     "FitResult",
     "FormatConfig",
@@ -108,6 +117,7 @@ __all__ = [
     "JudgeConfig",
     "JudgesConfig",
     "LabelRecord",
+    "LessonsConfig",
     "MergeConfig",
     "Mind2WebConfig",
     "MiniWobConfig",
@@ -120,7 +130,9 @@ __all__ = [
     "RankConfig",
     "RedteamConfig",
     "RedteamResult",
+    "ReflexionConfig",
     "ReportConfig",
+    "RetrySpec",
     "RewardConfig",
     "RolloutConfig",
     "RolloutResult",
@@ -129,6 +141,7 @@ __all__ = [
     "ServeConfig",
     "Shard",
     "ShowConfig",
+    "SimulationConfig",
     "Step",
     "TableConfig",
     "Task",
@@ -146,8 +159,11 @@ __all__ = [
     "annotate",
     "annotate_async",
     "as_judge",
+    "bench_async",
     "calibrate",
     "check",
+    "check_sites",
+    "check_sites_async",
     "conversations",
     "conversations_async",
     "convert",
@@ -156,6 +172,8 @@ __all__ = [
     "environment",
     "exemplars",
     "exemplars_async",
+    "filtered_bc",
+    "filtered_bc_async",
     "fit",
     "from_dataset",
     "judge",
@@ -173,6 +191,8 @@ __all__ = [
     "read_verdicts",
     "redteam",
     "redteam_async",
+    "reflexion",
+    "reflexion_async",
     "report",
     "reward",
     "rollout",
@@ -185,6 +205,7 @@ __all__ = [
     "serve",
     "serve_async",
     "show",
+    "simulate_retries",
     "table",
     "to_dataset",
     "watch",
@@ -201,6 +222,7 @@ _HOMES = {
     "AndroidConfig": "emulators.android.config",
     "AnnotateConfig": "runs.annotate",
     "BadLine": "store",
+    "BenchConfig": "runs.bench",
     "BrowserGymConfig": "emulators.browsergym.config",
     "CalibrateConfig": "runs.fitting",
     "CalibrateResult": "runs.fitting",
@@ -212,12 +234,14 @@ _HOMES = {
     "EnvironmentConfig": "emulators.settings",
     "EpisodesConfig": "runs.rollout.episodes",
     "ExemplarsConfig": "runs.papers",
+    "FilteredBCConfig": "runs.filtered_bc",
     "FitConfig": "runs.fitting",
     "FitResult": "runs.fitting",
     "FormatConfig": "datasets.formats",
     "IosConfig": "emulators.ios.config",
     "JudgeConfig": "evaluators.registry",
     "JudgesConfig": "runs.show",
+    "LessonsConfig": "refine.reflector",
     "MergeConfig": "runs.data",
     "Mind2WebConfig": "emulators.mind2web.config",
     "MiniWobConfig": "emulators.miniwob.config",
@@ -227,7 +251,9 @@ _HOMES = {
     "RankConfig": "runs.papers",
     "RedteamConfig": "runs.redteam",
     "RedteamResult": "runs.redteam",
+    "ReflexionConfig": "runs.reflexion",
     "ReportConfig": "runs.report",
+    "RetrySpec": "refine.retries",
     "RewardConfig": "refine.rewards.reward",
     "RolloutConfig": "runs.rollout.run",
     "RolloutResult": "runs.rollout.run",
@@ -236,6 +262,7 @@ _HOMES = {
     "ServeConfig": "runs.serve",
     "Shard": "files.shards",
     "ShowConfig": "runs.show",
+    "SimulationConfig": "runs.simulation",
     "TableConfig": "runs.data",
     "WatchConfig": "runs.watch",
     "WebArenaConfig": "emulators.webarena.config",
@@ -246,8 +273,11 @@ _HOMES = {
     "annotate": "runs.annotate",
     "annotate_async": "runs.annotate",
     "as_judge": "evaluators.function",
+    "bench_async": "runs.bench",
     "calibrate": "runs.fitting",
     "check": "runs.data",
+    "check_sites": "runs.sites",
+    "check_sites_async": "runs.sites",
     "conversations": "runs.papers",
     "conversations_async": "runs.papers",
     "convert": "runs.data",
@@ -256,6 +286,8 @@ _HOMES = {
     "environment": "emulators.registry:make_environment",
     "exemplars": "runs.papers",
     "exemplars_async": "runs.papers",
+    "filtered_bc": "runs.filtered_bc",
+    "filtered_bc_async": "runs.filtered_bc",
     "fit": "runs.fitting",
     "from_dataset": "hf_dataset",
     "judge": "evaluators.registry:make_judge",
@@ -273,11 +305,13 @@ _HOMES = {
     "read_verdicts": "store",
     "redteam": "runs.redteam",
     "redteam_async": "runs.redteam",
+    "reflexion": "runs.reflexion",
+    "reflexion_async": "runs.reflexion",
     "report": "runs.report",
     "reward": "refine.rewards.reward:make_reward",
     "rollout": "runs.rollout.run",
-    "run_episode": "loop",
     "rollout_async": "runs.rollout.run",
+    "run_episode": "loop",
     "score": "runs.score",
     "score_async": "runs.score",
     "score_files": "scoring",
@@ -285,6 +319,7 @@ _HOMES = {
     "serve": "runs.serve",
     "serve_async": "runs.serve",
     "show": "runs.show",
+    "simulate_retries": "runs.simulation",
     "table": "tables",
     "to_dataset": "hf_dataset",
     "watch": "runs.watch",

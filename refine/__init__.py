@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from prill.refine.demonstration import PlainTeacher, Teacher
     from prill.refine.export import ExportSpec, export_rows
     from prill.refine.filter import FilterSpec, filter_steps
-    from prill.refine.filtered_bc import Study, read_study, run_study, study_of
+    from prill.refine.filtered_bc import Arm, Study, run_study
     from prill.refine.outcomes import read_results, table_lines, table_of
     from prill.refine.reflector import Reflective, Reflector, ReflectorSpec, challenges_of
     from prill.refine.reflexion import Challenge, Play, play_again
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from prill.refine.training.train import check_training, train
 
 __all__ = [
+    "Arm",
     "Challenge",
     "ExportSpec",
     "FilterSpec",
@@ -41,12 +42,10 @@ __all__ = [
     "kto_rows",
     "play_again",
     "read_results",
-    "read_study",
     "results_of",
     "results_text",
     "run_study",
     "sft_rows",
-    "study_of",
     "table_lines",
     "table_of",
     "train",
@@ -55,6 +54,7 @@ __all__ = [
     "write_results",
 ]
 _HOMES = {
+    "Arm": "filtered_bc",
     "Challenge": "reflexion",
     "ExportSpec": "export",
     "FilterSpec": "filter",
@@ -75,12 +75,10 @@ _HOMES = {
     "kto_rows": "rows",
     "play_again": "reflexion",
     "read_results": "outcomes",
-    "read_study": "filtered_bc",
     "results_of": "results",
     "results_text": "results",
     "run_study": "filtered_bc",
     "sft_rows": "rows",
-    "study_of": "filtered_bc",
     "table_lines": "outcomes",
     "table_of": "outcomes",
     "train": "training.train",

@@ -16,7 +16,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta
 
+from prill.config.values import Config, plain
 from prill.errors import BudgetSpent, UsageError
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.registry import make_judge
@@ -56,7 +57,7 @@ from prill.refine.training.preflight import check_settings
 from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import train
 from prill.refine.training.trainer import Progress
-from prill.registry import OptionError, check_options, read_options
+from prill.registry import OptionError, check_options
 from prill.run_folder import LABELS
 from prill.scoring import Tally, score_files
 from prill.store import encode, read_labels, read_trajectories, read_verdicts
@@ -70,17 +71,29 @@ Table = Mapping[str, Any]
 _GRADING = ("judge", "annotated")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arm:
+@dataclass(frozen=True, kw_only=True)
+class Arm(Config):
     """One way to choose what is learnt from. Without a judge, everything is kept: self-training."""
 
     name: Annotated[str, Meta(pattern=_NAME, description="what the tables call it, and its folder")]
-    judge: Annotated[str | dict[str, Any] | None, Meta(description="a judge by name, by description, or in a file")] = None
-    filter: Annotated[dict[str, Any], Meta(description="options of the filter for this arm")] = field(default_factory=dict)
+    judge: Annotated[Any, Meta(description="a judge by name, by description, or in a file")] = None
+    filter: Annotated[Mapping[str, Any], Meta(description="options of the filter for this arm")] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "judge", plain(self.judge))
+        super().__post_init__()
+
+    def check(self) -> None:
+        """Raises OptionError for a judge that is not described: a study is on record, and a made object cannot be."""
+        _expect_description(self.judge, "judge")
+
+    def settings(self) -> dict[str, Any]:
+        """The arm as its record has it."""
+        return {"name": self.name, "judge": self.judge, "filter": dict(self.filter)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+@dataclass(frozen=True, kw_only=True)
+class Study(Config):
     """What is to be done; `World` knows what the tables of episodes mean.
 
     A judge that needs labels and names none gets those of the environment's oracle, of the very attempts it judges.
@@ -89,36 +102,61 @@ class Study:
         UsageError: Two arms have the same name, or who grades the evaluation is not clear.
     """
 
-    policy: Annotated[dict[str, Any], Meta(description="name, and options, of the policy that is to become better")]
-    episodes: Annotated[dict[str, Any], Meta(description="environment, tasks and whatever else holds for all episodes")]
-    attempts: Annotated[tuple[dict[str, Any], ...], Meta(min_length=1, description="what is played to learn from")]
+    policy: Annotated[Any, Meta(description="name, and options, of the policy that is to become better")]
+    episodes: Annotated[Mapping[str, Any], Meta(description="environment, tasks and whatever else holds for all episodes")]
+    attempts: Annotated[Any, Meta(description="what is played to learn from: a table, or several")]
     evaluation: Annotated[
-        dict[str, Any],
+        Mapping[str, Any],
         Meta(description="what is played to see how good a policy is; `judge` or `annotated` where no oracle is"),
     ]
-    arms: Annotated[tuple[Arm, ...], Meta(min_length=1, description="the ways to learn that are compared")]
-    filter: Annotated[dict[str, Any], Meta(description="options of the filter for all arms")] = field(default_factory=dict)
-    training: Annotated[dict[str, Any], Meta(description="a preset, and options of the training")] = field(default_factory=dict)
+    arms: Annotated[Sequence[Arm], Meta(description="the ways to learn that are compared")]
+    filter: Annotated[Mapping[str, Any], Meta(description="options of the filter for all arms")] = field(default_factory=dict)
+    training: Annotated[Mapping[str, Any], Meta(description="a preset, and options of the training")] = field(
+        default_factory=dict
+    )
     rounds: Annotated[int, Meta(ge=1, le=1000, description="how often it plays and learns")] = 1
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raises UsageError that names the key of whatever cannot be carried out."""
+        if not isinstance(self.attempts, Mapping | list | tuple):
+            raise OptionError(f"attempts: expected a table or a list of tables, got {self.attempts!r}", "attempts")
+        for index, kind in enumerate(self.kinds):
+            if not isinstance(kind, Mapping):
+                raise OptionError(f"attempts[{index}]: expected a table, got {kind!r}", "attempts")
+        for name, several in (("attempts", self.kinds), ("arms", self.arms)):
+            if not several:
+                raise OptionError(f"{name}: name at least one", name)
         names = [arm.name for arm in self.arms]
         if twice := [name for name, count in Counter(names).items() if count > 1]:
-            raise UsageError(f"two arms are called {twice[0]!r}")
+            raise OptionError(f"arms: two arms are called {twice[0]!r}", "arms")
         if "base" in names:
-            raise UsageError("an arm cannot be called base: that is the policy without training")
+            raise OptionError("arms: an arm cannot be called base: that is the policy without training", "arms")
         check_options(FilterSpec, self.filter, "the filter", place="filter.")
-        if not isinstance(self.grader, str | dict | None):
-            raise UsageError(f"evaluation.judge: expected a name or a table, got {self.grader!r}")
+        _expect_description(self.grader, "evaluation.judge")
         if not isinstance(self.evaluation.get("annotated", False), bool):
-            raise UsageError(f"evaluation.annotated: expected true or false, got {self.evaluation['annotated']!r}")
+            raise OptionError(
+                f"evaluation.annotated: expected true or false, got {self.evaluation['annotated']!r}", "evaluation"
+            )
         if self.grader is not None and self.annotated:
-            raise UsageError("evaluation.annotated: a judge and people cannot both give the figures; leave out one of the two")
+            raise OptionError(
+                "evaluation.annotated: a judge and people cannot both give the figures; leave out one of the two", "evaluation"
+            )
         with _below("training"):
             self.training_of(0)
         for index, arm in enumerate(self.arms):
             with _below(f"arms[{index}].filter"):
                 self.filter_of(arm)
+
+    @property
+    def taught(self) -> dict[str, Any]:
+        """The policy that is to become better, as a table."""
+        described = plain(self.policy)
+        return {"name": described} if isinstance(described, str) else dict(described)
+
+    @property
+    def kinds(self) -> tuple[Mapping[str, Any], ...]:
+        """The tables of attempts; one is the usual case."""
+        return (self.attempts,) if isinstance(self.attempts, Mapping) else tuple(self.attempts)
 
     @property
     def held_out(self) -> dict[str, Any]:
@@ -128,7 +166,8 @@ class Study:
     @property
     def grader(self) -> str | dict[str, Any] | None:
         """The judge whose verdicts are the figures of the evaluation, for want of an oracle; None: labels are."""
-        return self.evaluation.get("judge")
+        described: str | dict[str, Any] | None = plain(self.evaluation.get("judge"))
+        return described
 
     @property
     def annotated(self) -> bool:
@@ -162,13 +201,31 @@ class Study:
             OptionError: A setting of the training is of the wrong type.
         """
         table = {"preset": "small-text", **self.training}
-        if isinstance(model := self.policy.get("model"), str):
+        if isinstance(model := self.taught.get("model"), str):
             table.setdefault("model", model.removeprefix("local:").removeprefix("vllm:"))
         if not isinstance(table["preset"], str):
             raise OptionError(f"preset: expected a text, got {table['preset']!r}", "preset")
         if "trains" in self.training and self.training["trains"] != "policy":
             raise OptionError(f"trains: a study trains a policy, not {self.training['trains']!r}", "trains")
         return training_spec(**{**table, "seed": seed})
+
+    def settings(self) -> dict[str, Any]:
+        """The study as its folder has it on record."""
+        tables = {name: plain(getattr(self, name)) for name in ("episodes", "evaluation", "filter", "training")}
+        table = {
+            "policy": self.taught,
+            **tables,
+            "attempts": plain(self.kinds),
+            "arms": [arm.settings() for arm in self.arms],
+            "rounds": self.rounds,
+        }
+        settings: dict[str, Any] = json.loads(msgspec.json.encode(table))
+        return settings
+
+
+def _expect_description(judge: Any, place: str) -> None:
+    if not isinstance(judge, str | Mapping | None):
+        raise OptionError(f"{place}: expected a name or a table, got {judge!r}", place)
 
 
 @contextmanager
@@ -177,7 +234,9 @@ def _below(table: str) -> Iterator[None]:
     try:
         yield
     except OptionError as error:
-        raise UsageError(f"{table}.{error}", parameters=error.parameters) from None
+        raise OptionError(f"{table}.{error}", table) from None
+    except UsageError as error:
+        raise OptionError(f"{table}: {error}", table) from None
 
 
 class World(Protocol):
@@ -221,51 +280,6 @@ class Audience:
     trained: Callable[[Progress], object] = lambda progress: None
 
 
-def read_study(path: Path) -> Study:
-    """Reads the description of a study.
-
-    Args:
-        path: A TOML or JSON file.
-
-    Returns:
-        The study.
-
-    Raises:
-        UsageError: A part of it is unknown, missing or of the wrong type; the message says where.
-    """
-    table = read_table(path)
-    try:
-        return study_of(table)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-
-
-def study_of(table: Table) -> Study:
-    """Builds a study from a table, and checks every part.
-
-    Args:
-        table: The table.
-
-    Returns:
-        The study.
-
-    Raises:
-        UsageError: A part of it is unknown, missing or of the wrong type; the message says where.
-    """
-    if not isinstance(table, Mapping):
-        raise UsageError("expected a table")
-    arms = table.get("arms")
-    if isinstance(arms, Sequence) and not isinstance(arms, str):
-        described = [
-            Arm(**read_options(Arm, arm, "an arm", place=f"arms[{i}].")) if isinstance(arm, Mapping) else arm
-            for i, arm in enumerate(arms)
-        ]
-        table = {**table, "arms": tuple(described)}
-    if isinstance(attempts := table.get("attempts"), Mapping):  # one kind of attempts is the usual case
-        table = {**table, "attempts": (attempts,)}
-    return Study(**read_options(Study, table, "a study"))
-
-
 def check_parts(study: Study) -> tuple[Evaluator, ...]:
     """Makes the judge of each arm, and reads every file that a setting names, as the run itself will; the judges.
 
@@ -280,7 +294,10 @@ def check_parts(study: Study) -> tuple[Evaluator, ...]:
         for index, arm in enumerate(study.arms):
             judges.append(_named(f"arms[{index}].judge", partial(_judge_of, arm, labels)))
             if (calibration := study.filter_of(arm).calibration) is not None:
-                read_calibration(calibration)
+                try:
+                    read_calibration(calibration)
+                except UsageError as error:
+                    raise UsageError(f"arms[{index}].filter.calibration: {error}") from None
     if study.grader is not None:
         judges.append(_named("evaluation.judge", lambda: make_judge(study.grader or "")))
     return tuple(judges)
@@ -353,7 +370,7 @@ def run_study(
                 note_study(out)
         return mine
 
-    _share([partial(play, "attempts", study.attempts), partial(play, "evaluation", (study.held_out,))])
+    _share([partial(play, "attempts", study.kinds), partial(play, "evaluation", (study.held_out,))])
     _share([_Line(study, world, out, seed, arm, audience, learn).run for seed in seeds for arm in study.arms])
 
 
@@ -412,7 +429,7 @@ class _Line:
         attempts = self.out / "base" / "attempts"
         if number > 1:
             attempts = folder / "attempts"
-            _play(self.world, attempts, self.study.episodes, self.study.attempts, before, earlier=number - 1)
+            _play(self.world, attempts, self.study.episodes, self.study.kinds, before, earlier=number - 1)
         judge, verdicts = self._judge(attempts)
         # An episode that broke off shows the environment, not the agent.
         whole = [one for one in _trajectories(attempts) if one.error is None]
@@ -517,8 +534,8 @@ def check_folder(study: Study, out: Path) -> bool:
         there = read_table(file)
     except UsageError as error:
         raise UsageError(f"{error}; choose another folder", parameters=("output",)) from None
-    settings = _settings(study)
-    other = [part.name for part in fields(study) if there.get(part.name) != settings[part.name]]
+    settings = study.settings()
+    other = [name for name in settings if there.get(name) != settings[name]]
     arms = there.get("arms")
     if other and not (other == ["arms"] and isinstance(arms, list) and all(arm in settings["arms"] for arm in arms)):
         words = f"{file}: holds a study with other {', '.join(other)}; choose another folder"
@@ -526,18 +543,12 @@ def check_folder(study: Study, out: Path) -> bool:
     return True
 
 
-def _settings(study: Study) -> dict[str, Any]:
-    """The study as JSON has it."""
-    settings: dict[str, Any] = json.loads(msgspec.json.encode(study))
-    return settings
-
-
 def _claim(study: Study, out: Path, audience: Audience) -> None:
     """The folder belongs to this study from now on. A study may get further arms: what the others did stays as it is."""
     check_folder(study, out)
     with _alone(out / STUDY, audience):
-        if not check_folder(study, out) or read_table(out / STUDY) != _settings(study):
-            _write(out / STUDY, _settings(study))
+        if not check_folder(study, out) or read_table(out / STUDY) != study.settings():
+            _write(out / STUDY, study.settings())
 
 
 @contextmanager

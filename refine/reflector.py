@@ -6,14 +6,16 @@ The model is told what the judge said of the attempt, never whether it truly suc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Protocol
 
 from msgspec import Meta
 
+from prill.config.values import Config
 from prill.errors import Unparsable, UsageError
 from prill.models.calls import limits_of
 from prill.models.prompts import NONCE, clean, estimate_tokens, load_prompt, quoted
+from prill.models.registry import ModelLike
 from prill.protocols import LanguageModel, Learner, Message, Policy
 from prill.refine.reflexion import Challenge
 from prill.types import Observation, Platform, Step, Task, Trajectory, Verdict
@@ -28,8 +30,8 @@ _DEVICES: dict[Platform, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReflectorSpec:
+@dataclass(frozen=True, kw_only=True)
+class ReflectorSpec(Config):
     """How the model is asked. A token is taken as four characters.
 
     The paper sets no total; 30 steps of 1920 tokens are 57,600, and the default fits the windows of small models too.
@@ -41,6 +43,17 @@ class ReflectorSpec:
     ] = 24000
     lesson_tokens: Annotated[int, Meta(ge=1, description="of the lesson")] = 384
     lesson_tries: Annotated[int, Meta(ge=1, description="how often a lesson is asked for while the reply is empty")] = 1
+
+    def settings(self) -> dict[str, Any]:
+        """What tells runs apart, besides the model and the prompt."""
+        return {part.name: getattr(self, part.name) for part in fields(ReflectorSpec)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LessonsConfig(ReflectorSpec):
+    """How lessons are drawn, and by which model."""
+
+    model: Annotated[ModelLike | None, Meta(description="the model that draws lessons (default: the policy's)")] = None
 
 
 class Reflector:
@@ -183,7 +196,7 @@ def learner_of(
         return policy
     asked = model or getattr(policy, "model", None)
     if asked is None:
-        raise UsageError(f"the policy {name} asks no model, so name one that draws lessons", parameters=("reflector_model",))
+        raise UsageError(f"the policy {name} asks no model, so name one that draws lessons", parameters=("lessons.model",))
     return Reflective(policy, Reflector(asked, spec))
 
 

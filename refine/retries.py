@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.combine import Cascade
 from prill.evaluators.fitted.calibration import Calibrated
@@ -37,8 +38,8 @@ PASSED, FAILED = "PASSED", "FAILED"
 _REASONLESS = ("oracle", "noisy")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetrySpec:
+@dataclass(frozen=True, kw_only=True)
+class RetrySpec(Config):
     """How a task is tried again."""
 
     attempts: Annotated[int, Meta(ge=1, le=1000, description="attempts at a task, the first included (the paper: 4)")] = 4

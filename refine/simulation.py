@@ -14,6 +14,7 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
+from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
 from prill.refine.retries import answer_among
@@ -29,8 +30,8 @@ WAYS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationSpec:
+@dataclass(frozen=True, kw_only=True)
+class SimulationSpec(Config):
     """What is drawn. `runs` is how often a run of `tasks` tasks is played; the bands hold 95 % of such runs."""
 
     success: Annotated[float, Meta(ge=0, le=1, description="share of attempts that succeed, where none are recorded")] = 0.15

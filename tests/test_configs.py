@@ -16,6 +16,7 @@ from prill.cli.derive import derive
 from prill.cli.words import Switches, Words
 from prill.config.values import Config, config_options
 from prill.errors import UsageError
+from prill.refine import Arm
 from prill.registry import load_object
 
 
@@ -26,6 +27,7 @@ class Ways:
     flags: str
     toml: str
     python: Callable[[], Config]
+    file: str = ""  # what stands before the flags, where a part of it has none
 
 
 WAYS: dict[str, list[Ways]] = {
@@ -135,6 +137,50 @@ WAYS: dict[str, list[Ways]] = {
                 window=50,
                 chance=0.01,
                 drift_alarm=True,
+            ),
+        ),
+    ],
+    "bench": [
+        Ways(
+            "miniwob --policy react --model m --tasks 43 --seeds 0-4 --trials 2 --lessons.model j --beside step,own.toml -o b",
+            """
+            environment = {name = "miniwob", tasks = 43}
+            policy = "react"
+            model = "m"
+            seeds = "0-4"
+            trials = 2
+            lessons = {model = "j"}
+            beside = ["step", "own.toml"]
+            output = "b"
+            """,
+            lambda: prill.BenchConfig(
+                environment=prill.MiniWobConfig(tasks="43"),
+                policy="react",
+                model="m",
+                seeds="0-4",
+                trials=2,
+                lessons={"model": "j"},
+                beside=["step", Path("own.toml")],
+                output=Path("b"),
+            ),
+        ),
+        Ways(
+            "mind2web --recordings cross-task=t.jsonl --policy self-map --beside none -o runs/m --retry-broken",
+            """
+            policy = "self-map"
+            beside = "none"
+            output = "runs/m"
+            retry_broken = true
+            [environment]
+            name = "mind2web"
+            recordings = "cross-task=t.jsonl"
+            """,
+            lambda: prill.BenchConfig(
+                environment={"name": "mind2web", "recordings": ["cross-task=t.jsonl"]},
+                policy="self-map",
+                beside="none",
+                output="runs/m",
+                retry_broken=True,
             ),
         ),
     ],
@@ -256,6 +302,105 @@ WAYS: dict[str, list[Ways]] = {
             appium-url = "http://10.0.0.2:4723"
             """,
             lambda: prill.DevicesConfig(platforms=["web", "ios"], appium_url="http://10.0.0.2:4723"),
+        ),
+    ],
+    "refine filtered-bc": [
+        Ways(
+            "-o bc --seeds 0,1 --budget-usd 3 --rounds 2 --policy.explore 1 --tables-only",
+            """
+            output = "bc"
+            seeds = "0,1"
+            budget_usd = 3
+            rounds = 2
+            tables_only = true
+            policy = {name = "small-text", model = "embedded", explore = 1.0}
+            episodes = {environment = "miniwob", tasks = ["click-link"]}
+            attempts = {seeds = "0-3"}
+            evaluation = {seeds = "10-13"}
+            arms = [{name = "self-training"}, {name = "filtered", judge = {name = "noisy", false_positives = 0.1}}]
+            """,
+            lambda: prill.FilteredBCConfig(
+                output=Path("bc"),
+                seeds=[0, 1],
+                budget_usd=3,
+                rounds=2,
+                tables_only=True,
+                policy=prill.PolicyConfig("small-text", model="embedded", explore=1.0),
+                episodes={"environment": "miniwob", "tasks": ["click-link"]},
+                attempts={"seeds": "0-3"},
+                evaluation={"seeds": "10-13"},
+                arms=[Arm(name="self-training"), Arm(name="filtered", judge=prill.JudgeConfig("noisy", false_positives=0.1))],
+            ),
+            file="""
+            policy = {name = "small-text", model = "embedded"}
+            episodes = {environment = "miniwob", tasks = ["click-link"]}
+            attempts = {seeds = "0-3"}
+            evaluation = {seeds = "10-13"}
+            arms = [{name = "self-training"}, {name = "filtered", judge = {name = "noisy", false_positives = 0.1}}]
+            """,
+        ),
+    ],
+    "reflexion": [
+        Ways(
+            "miniwob --tasks click-link --seeds 0-4 --model m --base-url http://x --judge vlm --judge.model j --judge.frames 2 "
+            "--second self-report --attempts 3 --keep-best --lesson-tokens 50 --lessons.model r --baseline b -o out",
+            """
+            output = "out"
+            seeds = "0-4"
+            judge = {name = "vlm", model = "j", frames = 2}
+            second = "self-report"
+            baseline = "b"
+            [environment]
+            name = "miniwob"
+            tasks = "click-link"
+            [model]
+            name = "m"
+            base_url = "http://x"
+            [retries]
+            attempts = 3
+            keep_best = true
+            [lessons]
+            model = "r"
+            lesson_tokens = 50
+            """,
+            lambda: prill.ReflexionConfig(
+                environment=prill.MiniWobConfig(tasks=["click-link"]),
+                seeds="0-4",
+                model=prill.ModelConfig("m", base_url="http://x"),
+                judge=prill.JudgeConfig("vlm", model="j", frames=2),
+                second="self-report",
+                retries=prill.RetrySpec(attempts=3, keep_best=True),
+                lessons=prill.LessonsConfig(model="r", lesson_tokens=50),
+                baseline=Path("b"),
+                output="out",
+            ),
+        ),
+    ],
+    "check-sites": [
+        Ways(
+            "--tasks 0-9 --reset ./reset.sh --oracle fixed",
+            """
+            tasks = "0-9"
+            reset = "./reset.sh"
+            oracle = "fixed"
+            """,
+            lambda: prill.WebArenaConfig(tasks="0-9", reset="./reset.sh", oracle="fixed"),
+        ),
+    ],
+    "simulate-retries": [
+        Ways(
+            "-o sim --success 0.5 --runs 40 --recorded runs/first --verdicts v.jsonl --labels l.jsonl",
+            """
+            output = "sim"
+            success = 0.5
+            runs = 40
+            recorded = "runs/first"
+            verdicts = "v.jsonl"
+            labels = "l.jsonl"
+            """,
+            lambda: prill.SimulationConfig(
+                output=Path("sim"), success=0.5, runs=40, recorded="runs/first", verdicts="v.jsonl", labels=Path("l.jsonl")
+            ),
         ),
     ],
     "show": [
@@ -539,7 +684,8 @@ def test_every_command_is_compared() -> None:
 def test_three_ways_make_one_configuration(name: str, ways: Ways, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(ways.toml)
     python = ways.python()
-    assert read(name, ways.flags.split())[0] == python
+    (tmp_path / "first.toml").write_text(ways.file)
+    assert read(name, [*([str(tmp_path / "first.toml")] if ways.file else []), *ways.flags.split()])[0] == python
     assert read(name, [str(tmp_path / "run.toml")])[0] == python
     assert type(python).load(tmp_path / "run.toml") == python
 

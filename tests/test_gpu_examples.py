@@ -21,7 +21,7 @@ from PIL import Image
 
 from prill.emulators.browser.chromium import chromium_path
 from prill.errors import UsageError
-from prill.refine.filtered_bc import study_of
+from prill.refine.filtered_bc import Study
 from prill.refine.training.checkpoints import last_checkpoint
 from prill.refine.training.spec import training_spec
 
@@ -238,7 +238,7 @@ def test_job_file_is_one_of_prill() -> None:
     job = tomllib.loads((GPU / "job.toml").read_text(encoding="utf-8"))
     captioner = {name: value for name, value in job["captioner"].items() if name not in ("rows", "output")}
     assert training_spec(captioner.pop("preset"), trains="captioner", **captioner).method == "lora"
-    study = study_of({name: table for name, table in job["study"].items() if name not in ("output", "seeds")})
+    study = Study.read({name: table for name, table in job["study"].items() if name not in ("output", "seeds")})
     assert study.training_of(0).model == "Qwen/Qwen3-VL-8B-Instruct"
 
 

@@ -14,8 +14,7 @@ seeds=${SEEDS:-0 1 2} steps=${STEPS:-80} batch=${BATCH:-4} split=${SPLIT:-test_w
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=PASSIVE HF_HUB_OFFLINE=1
 # The best four meet at once (paper: 50, by fives), and one earlier step is shown (three): inputs stay short. Elements are written
 # without their numbers: which number a text has is more than so small a planner learns from so few rows.
-asks=(--set embedder=tfidf --set snippets=1 --set group=4 --set pool=4 --set previous=1 --set max_tokens=40 --set neg_ratio=0
-  --set numbers=false)
+asks=(embedder=tfidf snippets=1 group=4 pool=4 previous=1 max_tokens=40 neg_ratio=0)
 
 upper='.*layers\.(1[5-9]|2[0-9])\..*_proj' # of 30: below them nothing is learnt, and backwards the way is half as long
 
@@ -42,16 +41,18 @@ train_ranker() {
 train_planner() {
   local models=$out/seed$1
   [ -f "$models/rows.jsonl" ] ||
-    "$python" "$here/rows.py" "$out/train/ranked.jsonl" "$models/rows.jsonl" --rows $((batch * steps)) --seed "$1" "${asks[@]}"
+    "$python" "$here/rows.py" "$out/train/ranked.jsonl" "$models/rows.jsonl" --rows $((batch * steps)) --seed "$1" "${asks[@]/#/--set=}" \
+      --set numbers=false
   "$prill" train policy "$models/rows.jsonl" -o "$models/planner" --preset small-text --seed "$1" --batch "$batch" \
     --targets "$upper" --learning-rate 1e-3 --steps "$steps"
   touch "$models/planner.done"
 }
 
 ask_planner() {
-  local models=$out/seed$1
-  "$prill" bench mind2web --recordings "generated websites=$out/$split/ranked.jsonl" --policy self-map "${asks[@]}" \
-    --set history="$2" --model local:embedded --set model.adapter="$models/planner" --workers 8 --beside none \
+  local models=$out/seed$1 options=("${asks[@]//_/-}")
+  options=("${options[@]/#/--policy.}")
+  "$prill" bench mind2web --recordings "generated websites=$out/$split/ranked.jsonl" --policy self-map \
+    "${options[@]}" --no-policy.numbers --policy.history "$2" --model local:embedded --model.adapter "$models/planner" --workers 8 --beside none \
     ${TURNS:+--limit "$TURNS"} -o "$models/$split-$2"
 }
 

@@ -18,9 +18,6 @@ from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageErro
 _COMMANDS = {
     "batch": "judge by batches: requests as files for a batch API or `vllm run-batch`, verdicts from the answers",
     "caption": "put screenshots into words, once each, for judges or to train a captioner",
-    "refine": "make an agent better: it learns from its own attempts, as far as a judge finds them good",
-    "reflexion": "try tasks again while a judge says failure, each time with a lesson from the attempt before",
-    "bench": "tables of what an agent comes to on a benchmark, beside the figures of the papers",
     "filter": "from verdicts to training rows: keep the steps that a judge found good",
     "train": "a policy or a captioner from rows: a LoRA adapter, or all weights; a ranker or planner from recorded pages",
 }
@@ -33,11 +30,8 @@ _GROUP_OF = {
 }
 # Verbs that stand in a room below `prill.commands`.
 _MODULES = {
-    "bench": "refine.bench",
     "caption": "refine.caption",
     "filter": "refine.filter",
-    "refine": "refine.refine",
-    "reflexion": "refine.reflexion",
     "train": "refine.train",
 }
 # What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.
@@ -63,14 +57,15 @@ def _run(argv: Sequence[str] | None) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(overview(others))
         return 0 if words else 2
+    for length in (2, 1):  # some commands have a name of two words
+        if (name := " ".join(words[:length])) in COMMANDS:
+            return _run_command(name, words[length:])
     command, rest = words[0], words[1:]
     if command == "--version":
         from prill import __version__
 
         print(f"prill {__version__}")
         return 0
-    if command in COMMANDS:
-        return _run_command(command, rest)
     if command == "completion":
         return _complete(rest)
     if command not in _COMMANDS:
@@ -154,7 +149,7 @@ def _run_command(name: str, argv: list[str]) -> int:
         print(f"what is finished is kept, and the same command goes on from there{more}", file=sys.stderr)
         return 4
     except PrillError as error:
-        print(f"prill {name}: {error}{derived.flags_for(error) if derived else ''}", file=sys.stderr)
+        print(f"prill {name}: {derived.told(error) if derived else error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         _drop(sys.stdout)

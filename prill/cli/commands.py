@@ -105,6 +105,14 @@ _LABELLED = {
     **dict.fromkeys(("output", "out_of_fold", "plot", "against", "disagreements"), "FILE"),
 }
 
+# Of WebArena: what a check of its sites has no use for.
+_SHOWN = frozenset(
+    {
+        *("viewport", "whole_page", "max_tokens", "pause", "downloads", "traces", "schemes", "cookies", "hars"),
+        *(f"oracle_model.{name.partition('.')[2]}" for name in _EPISODES if name.startswith("model.")),
+    }
+)
+
 COMMANDS: Mapping[str, Command] = {
     "score": Command(
         "judge",
@@ -119,6 +127,59 @@ COMMANDS: Mapping[str, Command] = {
         ),
         "Exit codes: 0 all scored, 3 some unscored, 2 nothing could be read or bad usage, 4 endpoint gone, 130 interrupted.",
         dry_run=True,
+    ),
+    "refine filtered-bc": Command(
+        "improve",
+        "filtered behavioural cloning: play, judge, filter, train, play on what was held out; in rounds",
+        "prill.runs.filtered_bc:FilteredBCConfig",
+        "prill.cli.improving:filtered_bc",
+        Words(
+            hidden=frozenset({"episodes", "attempts", "evaluation", "arms", "filter", "training"}),
+            metavars={"output": "DIR", "seeds": "0,1,2", "gpus": "NxNAME"},
+        ),
+        (
+            "prill refine filtered-bc examples/filtered_bc/miniwob.toml -o runs/bc --seeds 0,1,2",
+            "prill refine filtered-bc study.toml -o runs/bc --dry-run --gpus 8xH200",
+            "prill refine filtered-bc study.toml -o runs/bc --tables-only",
+        ),
+        "FILE.toml holds the study: policy, episodes, attempts, evaluation, arms, filter, training (docs/filtered-bc.md).\n"
+        "Exit codes: 0 done, 3 an arm had nothing to learn from, 2 bad usage, 4 something is gone, 130 interrupted.",
+        dry_run=True,
+    ),
+    "reflexion": Command(
+        "improve",
+        "try tasks again while a judge says failure, each time with a lesson from the attempt before",
+        "prill.runs.reflexion:ReflexionConfig",
+        "prill.cli.improving:reflexion",
+        Words(
+            ("environment",),
+            hidden=_EPISODES
+            | _JUDGE
+            | {f"policy.{name}" for name in ("attempts", "hint", "lessons", "model", "observation_tokens", "sites")},
+            metavars={"environment": "ENVIRONMENT", "output": "DIR", "baseline": "DIR"},
+            whole=_WHOLE | {"judge", "second", "policy.attempts", "policy.lessons", "policy.observation_tokens"},
+        ),
+        (
+            "prill reflexion miniwob --tasks click-link --seeds 0-4 --model M --judge vlm --judge.model J -o runs/r",
+            "prill reflexion webarena --shop --tasks all --model M --judge oracle --attempts 3 -o runs/shop",
+            "prill reflexion retries.toml --keep-best",
+        ),
+        "ENVIRONMENT --help, --policy NAME --help and --judge NAME --help list the options of each.\n"
+        "Exit codes: 0 every task ended in an answer, 3 some without one, 2 bad usage, 4 something is gone, "
+        "130 interrupted.",
+        dry_run=True,
+    ),
+    "simulate-retries": Command(
+        "improve",
+        "what retries come to under a judge that errs: drawn at random, nothing is played",
+        "prill.runs.simulation:SimulationConfig",
+        "prill.cli.improving:simulation",
+        Words(metavars={"output": "DIR", "recorded": "DIR", "verdicts": "FILE"}),
+        (
+            "prill simulate-retries -o out --false-positives 0.1 --false-negatives 0.3",
+            "prill simulate-retries -o out --verdicts verdicts.jsonl --labels labels.jsonl --recorded runs/first",
+            "prill simulate-retries -o out --calibration calibration.json --attempts 6",
+        ),
     ),
     "serve": Command(
         "judge",
@@ -148,6 +209,27 @@ COMMANDS: Mapping[str, Command] = {
         ),
         "Exit codes: 0 no alarm, 1 an alarm stands at the end of a log, 3 no alarm but some lines could not be read, "
         "2 nothing could be read or bad usage.",
+    ),
+    "bench": Command(
+        "papers",
+        "tables of what an agent comes to on a benchmark, beside the figures of the papers",
+        "prill.runs.bench:BenchConfig",
+        "prill.cli.papers:bench",
+        Words(
+            ("environment",),
+            hidden=_EPISODES | {"temperature", "compare_text", "observation_tokens", "reflection_tokens", "lesson_tries"},
+            metavars={"environment": "BENCHMARK", "output": "DIR", "beside": "NAME,FILE"},
+            whole=_WHOLE | {"policy.lessons", "policy.observation_tokens"},
+        ),
+        (
+            "prill bench miniwob --policy react --model M --tasks 43 --trials 5 -o runs/bench",
+            "prill bench webarena --shop --policy scripted -o runs/shop",
+            "prill bench mind2web --recordings cross-task=test.jsonl --policy self-map --model M -o runs/m2w",
+        ),
+        "BENCHMARK is miniwob, webarena, airline or mind2web; BENCHMARK --help and --policy NAME --help list the options of "
+        "each. An agent of a\npaper has its tasks, seeds and trials. Exit codes: 0 every episode has an outcome, 3 some have "
+        "none, 2 bad usage, 130 interrupted.",
+        dry_run=True,
     ),
     "exemplars": Command(
         "papers",
@@ -214,6 +296,23 @@ COMMANDS: Mapping[str, Command] = {
         + "Exit codes: 0 all ended as they should, 3 some broke off or have no label, 2 bad usage, 4 something is gone, "
         + "130 interrupted.",
         dry_run=True,
+    ),
+    "check-sites": Command(
+        "play",
+        "whether WebArena's own sites are ready: addresses, logins, the reset and an oracle",
+        "prill.emulators.webarena.config:WebArenaConfig",
+        "prill.cli.playing:check_sites",
+        Words(
+            short={},
+            hidden=_SHOWN,
+            metavars={"configs": "FILE", "reset": "COMMAND|URL"},
+        ),
+        (
+            "prill check-sites --reset ./reset.sh",
+            "prill check-sites --shop",
+            "prill check-sites --tasks 0-99 --oracle verified --json",
+        ),
+        "Exit codes: 0 everything is there, 3 something is missing, 2 bad usage.",
     ),
     "devices": Command(
         "play",

@@ -17,7 +17,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
 
@@ -58,7 +58,9 @@ class Flag:
     @property
     def title(self) -> str:
         """The heading of its group in the help."""
-        if self.part is not None or len(self.path) > self.depth + 1:
+        if self.depth and self.path[self.depth] == "model":  # not the model of the run
+            return self.path[self.depth - 1]
+        if self.part is not None or self.family or len(self.path) > self.depth + 1:
             return self.path[self.depth]
         return self.path[self.depth - 1] if self.depth else ""
 
@@ -116,6 +118,7 @@ class Derived:
     type: type[Config]
     ambiguous: Mapping[str, tuple[str, ...]]
     positional: Sequence[str] = ()
+    given: dict[str, Any] = field(default_factory=dict)
 
     def read(self, argv: Sequence[str]) -> tuple[Config, Switches]:
         """The configuration that the words and the file before them give. Raises UsageError that names flag or key."""
@@ -127,6 +130,7 @@ class Derived:
         for dest, flag in self.flags.items():
             if (value := places.get(dest) or getattr(given, dest, None)) not in (None, []):
                 _put(over, flag.path, _read(value, flag))
+        self.given.update(over)
         if unknown:
             self._refuse(unknown, over)
         table = merged(self.file, over)
@@ -192,6 +196,12 @@ class Derived:
             return UsageError(f"{self.flag_of(path)}{str(error)[len(path) :]}")
         return error
 
+    def told(self, error: PrillError) -> str:
+        """An error of the run, with the file of the key that it begins with, or else with the flags of its parameters."""
+        path = re.split(r"[:\s\[]", str(error), maxsplit=1)[0].split(".")
+        in_file = isinstance(error, UsageError) and path[0] in self.file and not _has(self.given, path)
+        return f"{self.source}: {error}" if in_file else f"{error}{self.flags_for(error)}"
+
     def flags_for(self, error: PrillError) -> str:
         """The flags that an error's parameters have, in brackets: the library speaks of parameters only."""
         parameters = error.parameters if isinstance(error, UsageError) else ()
@@ -228,7 +238,7 @@ def derive(
 
     Args:
         type: The configuration.
-        argv: The words; `FILE.toml` may stand first.
+        argv: The words; `FILE.toml` may stand first, or `FILE.json` where no other file can.
         words: How the command line differs from the rule.
         prog: The command, as `prill score`.
         description: What it does, a sentence.
@@ -240,7 +250,7 @@ def derive(
         UsageError: The file cannot be read, or a name is unknown.
     """
     argv, file, source = list(argv), {}, None
-    if argv and argv[0].endswith(".toml"):
+    if argv and argv[0].endswith(_files_of(type, words)):
         source = argv.pop(0)
         try:
             file = type.normalized(load_table(source))
@@ -249,7 +259,12 @@ def derive(
     text = "\n".join((description, *(f"  {example}" for example in examples)))
     parser = Parser(prog=prog, description=text, epilog=epilog or None)
     parser.usage = _usage(prog, type, words)
-    flags = list(_flags(config_options(type), (), _named(type, argv, words, file), file))
+    try:
+        flags = list(_flags(config_options(type), (), _named(type, argv, words, file), file))
+    except UsageError as error:
+        if str(error).partition(":")[0].partition(".")[0] in file:
+            raise UsageError(f"{source}: {error}") from None
+        raise
     named, ambiguous = _with_names(flags, words)
     by_dest: dict[str, Flag] = {}
     groups: dict[str, Any] = {}
@@ -267,6 +282,12 @@ def derive(
     return Derived(parser, by_dest, file, source, type, ambiguous, [name.replace(".", "__") for name in words.positional]), argv
 
 
+def _files_of(type: type[Config], words: Words) -> tuple[str, ...]:
+    """How files with a configuration are named; .json where no file of another kind stands first."""
+    first = config_options(type)[words.positional[0]] if words.positional else None
+    return (".toml", ".json") if first is None or inner_config(first.type) is not None else (".toml",)
+
+
 def _usage(prog: str, type: type[Config], words: Words) -> str:
     options = config_options(type)
     stated = []
@@ -276,7 +297,7 @@ def _usage(prog: str, type: type[Config], words: Words) -> str:
     needed = [
         f"{words.short.get(name, '--' + name.replace('_', '-'))} {words.metavar((name,)) or name.upper()}"
         for name in _needed(type)
-        if name not in words.positional
+        if name not in words.positional and name not in words.hidden
     ]
     return " ".join((prog, "[FILE.toml]", *stated, *needed, "[options]"))
 
@@ -340,6 +361,8 @@ def _part_flags(
     name = _name_given(path, names)
     if name is not None:
         table = {**(table if table.get("name") == name else {}), "name": name}
+    if not table and isinstance(option.default, str):
+        table["name"] = option.default
     if not isinstance(table.get("name"), str):
         if part.kind != "model":
             return
@@ -348,7 +371,12 @@ def _part_flags(
         table["model"] = model
     elif part.kind != "model" and "model" not in table and "model" in names:
         table["model"] = names["model"]
-    own = part.options_for(table)
+    try:
+        own = part.options_for(table)
+    except UsageError as error:
+        if name is not None:  # the words name it
+            raise
+        raise UsageError(f"{'.'.join(path)}: {error}") from None
     for inner in own.values():
         if (kind := _part_of(inner.type)) is not None:
             if not _several(inner.type):
@@ -405,7 +433,9 @@ def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[s
     """The flags with the words that give each, and the short words that several could mean."""
     ends: dict[str, list[Flag]] = {}
     for flag in flags:
-        for start in range(1, len(flag.path) if ".".join(flag.path) not in words.whole else 1):
+        if {".".join(flag.path), flag.path[0]} & words.whole:
+            continue
+        for start in range(1, len(flag.path)):
             ends.setdefault(".".join(flag.path[start:]), []).append(flag)
     whole = {".".join(flag.path) for flag in flags}
     short: dict[tuple[str, ...], list[str]] = {}

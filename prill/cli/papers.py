@@ -6,7 +6,8 @@ import asyncio
 import json
 import sys
 
-from prill.cli.showing import progress_bar, say_problems
+from prill.cli.improving import stage_bar
+from prill.cli.showing import progress_bar, say_problems, show_plan
 from prill.cli.stopping import stopping_on_ctrl_c
 from prill.cli.words import Switches
 from prill.datasets.conversations import Tally
@@ -14,10 +15,30 @@ from prill.models.ledger import usage_text
 from prill.pages.ranking import RankTally
 from prill.runs import papers
 from prill.runs.base import count_lines
+from prill.runs.bench import BenchConfig, bench_async, plan_bench
 from prill.runs.papers import ConversationsConfig, ConversationsResult, ExemplarsConfig, RankConfig, RankResult
 from prill.tables import printable
 
 _EXIT_DONE, _EXIT_SOME, _EXIT_INTERRUPTED = 0, 3, 130
+
+
+def bench(config: BenchConfig, switches: Switches) -> int:
+    """`prill bench`; 0 when every episode has an outcome, 3 when some have none, 130 when interrupted."""
+    if switches.dry_run:
+        return show_plan("bench", plan_bench(config), as_json=switches.json)
+    try:
+        with stage_bar() as show:
+            result = asyncio.run(bench_async(config, progress=show))
+    except KeyboardInterrupt:
+        print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
+        return _EXIT_INTERRUPTED
+    print(json.dumps(result.table()) if switches.json else result)
+    print(f"-> {', '.join(result.files)}; the episodes are in {config.episodes}", file=sys.stderr)
+    if result.problem is not None:
+        print(f"the last that broke off or could not begin: {result.problem}", file=sys.stderr)
+    if result.broken:
+        print("--retry-broken plays again what broke off; what could not begin is tried again anyway", file=sys.stderr)
+    return _EXIT_DONE if result.complete else _EXIT_SOME
 
 
 def rank(config: RankConfig, switches: Switches) -> int:

@@ -9,10 +9,12 @@ from dataclasses import asdict
 
 from prill.cli.showing import progress_bar, show_plan
 from prill.cli.words import Switches
+from prill.emulators.webarena.config import Finding, WebArenaConfig
 from prill.record import Recorded
 from prill.runs.devices import DevicesConfig
 from prill.runs.devices import devices as look
 from prill.runs.rollout import RolloutConfig, RolloutResult, plan_rollout, rollout_async
+from prill.runs.sites import check_sites_async, line_of_finding
 
 EXIT_ALL, EXIT_SOME, EXIT_INTERRUPTED = 0, 3, 130
 
@@ -54,3 +56,16 @@ def devices(config: DevicesConfig, switches: Switches) -> int:
     else:
         print(result)
     return 0
+
+
+def check_sites(config: WebArenaConfig, switches: Switches) -> int:
+    """`prill check-sites`; 0 when everything is there, else 3."""
+
+    def show(finding: Finding) -> None:
+        if not switches.json:
+            print(line_of_finding(finding))
+
+    result = asyncio.run(check_sites_async(config, progress=show))
+    if switches.json:
+        print(json.dumps([asdict(finding) for finding in result.findings]))
+    return EXIT_ALL if result.ready else EXIT_SOME

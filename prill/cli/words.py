@@ -36,7 +36,7 @@ class Words:
         hidden: Paths (dotted) that the help leaves out; they work all the same.
         renamed: Other flags for a path, such as `--attempts` for `plays`.
         metavars: What stands for the value in the help, by path.
-        whole: Paths (dotted) whose end alone is no flag, so that it means another one.
+        whole: Paths (dotted), or the first names of paths, whose end alone is no flag, so that it means another one.
     """
 
     positional: tuple[str, ...] = ()

@@ -292,12 +292,18 @@ def load_table(path: str | os.PathLike[str]) -> dict[str, Any]:
         path: The file.
 
     Returns:
-        The table. Hyphens in its own keys, not in those of inner tables, are underscores.
+        The table, null as if it were left out. Hyphens in its own keys, not in those of inner tables, are underscores.
 
     Raises:
         UsageError: The file cannot be read.
     """
-    return {str(key).replace("-", "_"): value for key, value in read_table(path).items()}
+    return {str(key).replace("-", "_"): value for key, value in _without_nulls(read_table(path)).items()}
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def merged(table: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -330,10 +336,20 @@ def inner_config(hint: Any) -> type[PartConfig] | type[Config] | None:
     """The configuration that a field's annotation names, alone, optional or among other things; None: a plain value."""
     if get_origin(hint) is Annotated:
         return inner_config(get_args(hint)[0])
+    if get_origin(hint) is Sequence:  # see `_element`
+        return None
     for one in get_args(hint) or (hint,):
         if isinstance(one, type) and get_origin(one) is None and issubclass(one, PartConfig | Config):
             return one
     return None
+
+
+def _element(hint: Any) -> type[Config] | None:
+    """The configuration of which a field's annotation names a sequence."""
+    if get_origin(hint) is Annotated:
+        return _element(get_args(hint)[0])
+    inner = get_args(hint)[0] if get_origin(hint) is Sequence else None
+    return inner if isinstance(inner, type) and issubclass(inner, Config) else None
 
 
 def _is_config(inner: type[PartConfig] | type[Config] | None) -> TypeGuard[type[Config]]:
@@ -363,6 +379,10 @@ def _checked(value: Any, option: Option) -> Any:
         return None
     if (inner := inner_config(option.type)) is not None:
         return inner.read(value, option.name)
+    if (element := _element(option.type)) is not None:
+        if not isinstance(value, list | tuple):
+            raise OptionError(f"{option.name}: expected a list of tables, got {value!r}", option.name)
+        return tuple(element.read(one, f"{option.name}[{index}]") for index, one in enumerate(value))
     return _without_paths(read_value(_without_paths(value), replace(option, type=_without_path_types(option.type))))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from html import escape
 from pathlib import Path
+from typing import TypeVar
 
 from prill.errors import InputError, UsageError
 from prill.files.kinds import trajectory_files
@@ -17,7 +20,18 @@ from prill.models.ledger import Budget, spending_from
 from prill.scoring import wait_for as wait_for  # here, too: runs use it
 from prill.tables import printable
 
+R = TypeVar("R")
 log = logging.getLogger("prill.runs")
+
+
+def apart(run: Callable[[], R]) -> R:
+    """The result of work that starts event loops of its own: in a thread where one is running already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return run()
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run).result()
 
 
 def opened_folders(paths: Iterable[str | Path]) -> list[str]:

@@ -21,16 +21,20 @@ def make_run_judge(
     judge: JudgeLike,
     *,
     model: ModelLike | None = None,
+    policy_model: ModelLike | None = None,
     concurrency: int = 16,
     trajectories: Sequence[str | Path] = (),
+    captioner: str | None = None,
 ) -> Evaluator:
     """The judge of a run.
 
     Args:
         judge: What describes it.
         model: The model of the run: for a judge that names none, and for the parts of a described judge that name none.
+        policy_model: The same where the policy of the run asks it; a judge that asks no model has no use for it.
         concurrency: Most calls at once, for models that do not say otherwise.
         trajectories: Files by which a captioner is chosen where one is needed and none is named.
+        captioner: The captioner in that case, where there are no files yet.
 
     Raises:
         UsageError: The options do not describe a judge.
@@ -40,6 +44,8 @@ def make_run_judge(
     described = JudgeConfig.read(judge, "judge")
     name, options = described.name, dict(described.mapping())
     del options["name"]
+    if policy_model is not None and (name.endswith(DESCRIPTIONS) or takes_a_model(name)):
+        model = policy_model
     shared = None if model is None else ModelConfig.read(model, "model")
     if shared is not None and not isinstance(shared, ModelConfig):  # a made model
         options.setdefault("model", shared)
@@ -52,6 +58,8 @@ def make_run_judge(
         raise UsageError(f"model: judge {name!r} asks no model", parameters=("model",))
 
     def choose_captioner() -> str:
+        if captioner is not None:
+            return captioner
         if not trajectories:
             raise UsageError("captioner is missing: no trajectory is here yet to choose it by; name text, ocr or given")
         chosen = captioner_for(trajectories)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -11,14 +10,18 @@ import sys
 from collections import Counter
 from contextlib import chdir
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
 from prill.bench import read_paper, tasks_of
 from prill.cli import main
-from prill.commands.refine import bench
+from prill.cli.commands import COMMANDS
+from prill.cli.derive import derive
+from prill.emulators.miniwob.config import MiniWobConfig
+from prill.registry import load_object
+from prill.runs.bench import BenchConfig, bench, choose
 from prill.store import read_trajectories
 from prill.types import Trajectory
 
@@ -28,7 +31,17 @@ from .reflexion_actors import COURSES
 ROOT = Path(__file__).parents[2]
 ACTOR = f"{Path(__file__).with_name('reflexion_actors.py')}:Actor"
 TASKS = ("click-test-2", "click-checkboxes", "click-link")  # their courses: FSF, FFS, FSF
-WORDS = ("bench", "miniwob", "--agent", ACTOR, "--tasks", ",".join(TASKS), "--seeds", "0", "--trials", "3", "-o", "out")
+
+
+class Played(NamedTuple):
+    """What is played."""
+
+    tasks: str
+    seeds: str
+    trials: int
+
+
+WORDS = ("bench", "miniwob", "--policy", ACTOR, "--tasks", ",".join(TASKS), "--seeds", "0", "--trials", "3", "-o", "out")
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +93,19 @@ def test_calls_of_both_processes_are_counted(played: Path) -> None:
 
 
 @pytest.mark.slow
+def test_python_finds_what_the_command_has_played(played: Path) -> None:
+    """The same run from a script: everything is there, so that nothing is played again."""
+    before = (played / "results.json").read_bytes()
+    with chdir(played.parent):
+        config = BenchConfig(
+            environment=MiniWobConfig(tasks=TASKS), policy=ACTOR, seeds=0, trials=3, output=played.relative_to(played.parent)
+        )
+        result = bench(config)
+    assert json.loads((played / "results.json").read_bytes()) == json.loads(before) == json.loads(json.dumps(result.table()))
+    assert sorted(set(result.to_pandas().name)) == sorted(TASKS) and result.complete
+
+
+@pytest.mark.slow
 def test_another_number_of_trials_is_refused(played: Path, prill: Prill) -> None:
     done = prill(*WORDS[:-1], played, "--trials", "2")
     assert done.returncode == 2 and "holds a run with other settings (retries); choose another folder" in done.stderr
@@ -87,7 +113,7 @@ def test_another_number_of_trials_is_refused(played: Path, prill: Prill) -> None
 
 @pytest.mark.slow
 def test_the_shop_is_told_by_sites(chromium: None, prill: Prill) -> None:
-    done = prill("bench", "webarena", "--shop", "--agent", "scripted", "--tasks", "1001,1003,1022", "-o", "out")
+    done = prill("bench", "webarena", "--shop", "--policy", "scripted", "--tasks", "1001,1003,1022", "-o", "out")
     assert done.returncode == 3, "the oracle of 1003 wants a model"
     assert "1 undecided" in done.stdout and "theirs" not in done.stdout
     counts = {name: (row["tasks"], row["success"][0]["missing"]) for name, row in rows(Path("out"), "categories").items()}
@@ -96,79 +122,88 @@ def test_the_shop_is_told_by_sites(chromium: None, prill: Prill) -> None:
 
 @pytest.mark.slow
 def test_the_desk_is_told_with_progress(chromium: None, prill: Prill) -> None:
-    done = prill("bench", "airline", "--agent", "scripted", "--tasks", "find-booking", "--seeds", "6", "-o", "out")
+    done = prill("bench", "airline", "--policy", "scripted", "--tasks", "find-booking", "--seeds", "6", "-o", "out")
     assert done.returncode == 0, done.stderr
     (row,) = rows(Path("out"), "categories").values()
     assert (row["success"][0]["success"], row["progress"], row["theirs"][3]["success"]) == (1, 1, 0.94)
 
 
-def chosen(*words: str) -> tuple[argparse.Namespace, list[str]]:
-    """The arguments as they are played, and whose figures stand beside."""
-    parser = argparse.ArgumentParser()
-    bench.configure(parser)
-    args = parser.parse_args([*words, "-o", "out"])
-    papers = bench._choose(args)
-    return args, [paper.title for paper in papers]
+def chosen(*words: str) -> tuple[Played, list[str]]:
+    """What is played, and whose figures stand next to it."""
+    command = COMMANDS["bench"]
+    derived, rest = derive(load_object(command.config), [*words, "-o", "out"], command.words, prog="prill bench")
+    config, _ = derived.read(rest)
+    assert isinstance(config, BenchConfig)
+    made, papers = choose(config)
+    return Played(made.place.tasks, str(made.seeds), made.trials or 0), [paper.title for paper in papers]  # type: ignore[attr-defined]
 
 
 def test_an_agent_of_a_paper_has_its_settings() -> None:
-    args, papers = chosen("miniwob", "--agent", "structured-reflection")
+    args, papers = chosen("miniwob", "--policy", "structured-reflection")
     assert (args.tasks.split(","), args.seeds, args.trials) == (
         list(tasks_of(read_paper("structured-reflection"))),
         "1000-1024",
         5,
     )
     assert papers == ["structured reflection"]
-    args, papers = chosen("miniwob", "--agent", "step", "--tasks", "click-link", "--seeds", "3", "--trials", "2")
+    args, papers = chosen("miniwob", "--policy", "step", "--tasks", "click-link", "--seeds", "3", "--trials", "2")
     assert (args.tasks, args.seeds, args.trials, papers) == ("click-link", "3", 2, ["SteP"])
 
 
 def test_the_desk_has_all_scenarios_for_anyone() -> None:
     for agent in ("scripted", "step"):
-        args, papers = chosen("airline", "--agent", agent)
+        args, papers = chosen("airline", "--policy", agent)
         assert (args.tasks, args.seeds, args.trials, papers) == ("all", "0-19", 1, ["SteP"])
 
 
 def test_a_list_has_the_seeds_of_its_paper() -> None:
-    args, papers = chosen("miniwob", "--agent", "react", "--tasks", "64")
+    args, papers = chosen("miniwob", "--policy", "react", "--tasks", "64")
     assert (len(args.tasks.split(",")), args.seeds, args.trials, papers) == (64, "0-49", 1, ["Synapse"])
-    args, papers = chosen("miniwob", "--agent", "synapse", "--tasks", "43")
+    args, papers = chosen("miniwob", "--policy", "synapse", "--tasks", "43")
     assert (len(args.tasks.split(",")), args.seeds, papers) == (43, "0-49", ["structured reflection", "Synapse"])
-    args, papers = chosen("miniwob", "--agent", "react", "--tasks", "click-link,click-tab")
+    args, papers = chosen("miniwob", "--policy", "react", "--tasks", "click-link,click-tab")
     assert (args.seeds, len(papers)) == ("0-4", 3)
 
 
 def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
-    args, papers = chosen("webarena", "--agent", "step")
+    args, papers = chosen("webarena", "--policy", "step")
     assert (args.tasks, args.seeds, papers) == ("all", "0", ["SteP"])
-    assert chosen("webarena", "--agent", "step", "--shop")[1] == []
-    assert chosen("webarena", "--agent", "step", "--configs", "own.json")[1] == []
-    assert chosen("miniwob", "--agent", "react", "--tasks", "45", "--beside", "none")[1] == []
+    assert chosen("webarena", "--policy", "step", "--shop")[1] == []
+    assert chosen("webarena", "--policy", "step", "--configs", "own.json")[1] == []
+    assert chosen("miniwob", "--policy", "react", "--tasks", "45", "--beside", "none")[1] == []
     own = tmp_path / "own.json"
     own.write_bytes(msgspec.json.encode({**msgspec.to_builtins(read_paper("step")), "title": "own"}))
-    assert chosen("miniwob", "--agent", "react", "--tasks", "45", "--beside", f"synapse,{own}")[1] == ["Synapse", "own"]
+    assert chosen("miniwob", "--policy", "react", "--tasks", "45", "--beside", f"synapse,{own}")[1] == ["Synapse", "own"]
 
 
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("miniwob", "--tasks", "43"), "--agent is missing"),
+        (("miniwob", "--tasks", "43"), "policy is missing"),
         (
-            ("miniwob", "--agent", "react"),
-            r"--tasks is missing: react is no paper's agent, so name a list (45, 43, 64), tasks, or all",
+            ("miniwob", "--policy", "react"),
+            "tasks is missing: react is not a paper's agent, so name a list (45, 43, 64), tasks, or all (--tasks)",
         ),
-        (("miniwob", "--agent", "react", "--tasks", "44"), "--tasks: there is no task 44"),
-        (("miniwob", "--agent", "react", "--tasks", "45", "--beside", "stepp"), "no figures 'stepp'"),
+        (("miniwob", "--policy", "react", "--tasks", "44"), "tasks: there is no task 44"),
+        (("miniwob", "--policy", "react", "--tasks", "45", "--beside", "stepp"), "no figures 'stepp'"),
         (
-            ("miniwob", "--agent", "react", "--tasks", "45", "--beside", "step-webarena"),
+            ("miniwob", "--policy", "react", "--tasks", "45", "--beside", "step-webarena"),
             "are about webarena, not about miniwob",
         ),
-        (("miniwob", "--agent", "scripted", "--tasks", "click-link", "--trials", "2"), "takes no lessons"),
+        (("miniwob", "--policy", "scripted", "--tasks", "click-link", "--trials", "2"), "takes no lessons"),
         (
-            ("miniwob", "--agent", "react", "--tasks", "45", "--reflector-model", "M"),
-            "there is no lesson to draw; give --trials",
+            ("miniwob", "--policy", "react", "--tasks", "45", "--lessons.model", "M"),
+            "there is no lesson to draw; give more trials (--lessons.model, --trials)",
         ),
-        (("webarena", "--agent", "scripted", "--shop", "--oracle", "none"), "there is no oracle here"),
+        (("webarena", "--policy", "scripted", "--shop", "--oracle", "none"), "there is no oracle here"),
+        (
+            ("web", "--policy", "scripted", "--goal", "x"),
+            "environment web: the benchmarks are miniwob, webarena,",
+        ),
+        (
+            ("mind2web", "--policy", "scripted", "--recordings", "x.jsonl", "--trials", "2"),
+            "trials: recorded steps are played once",
+        ),
     ],
 )
 def test_bad_usage_is_one_clear_error(prill: Prill, words: tuple[str, ...], problem: str) -> None:
@@ -183,6 +218,6 @@ def test_bad_usage_is_one_clear_error(prill: Prill, words: tuple[str, ...], prob
 def test_tables_that_cannot_be_written_are_told_first(name: str, prill: Prill, tmp_path: Path) -> None:
     """Before anything is played, whatever stands in their place."""
     (tmp_path / "out" / name).mkdir(parents=True)
-    done = prill("bench", "miniwob", "--agent", "scripted", "--tasks", "click-link", "-o", "out")
+    done = prill("bench", "miniwob", "--policy", "scripted", "--tasks", "click-link", "-o", "out")
     assert done.returncode == 2 and f"{name}: cannot be written: it is a directory" in done.stderr
     assert not (tmp_path / "out/episodes").exists()

@@ -49,7 +49,7 @@ def kind_of(body: dict[str, object]) -> str:
 def test_reflexion_has_one_budget_for_all_its_models(prill: Prill, folder: Path) -> None:
     with Endpoint(lambda text: "```stop [9]```" if "OBJECTIVE" in text else answer(text)) as endpoint:
         words = ("reflexion", "counter.py:Counter", "--tasks", "tasks.jsonl", "--policy", "react", "--judge", "modular")
-        words = (*words, "--judge", "captioner=text", "--attempts", "2", "-o", "out", "--prices", "p.toml", *endpoint.words)
+        words = (*words, "--judge.captioner", "text", "--attempts", "2", "-o", "out", "--prices", "p.toml", *endpoint.words)
         prill(*words, "--budget-usd", 8.5 * CALL)
         kinds = [kind_of(body) for body in endpoint.bodies]
         assert len(kinds) == 9, kinds

@@ -64,12 +64,12 @@ def test_calibration_alone_tells_the_errors(files: tuple[Path, Path, Path], pril
     assert known["unscored_successes"] + known["unscored_failures"] == made["unscored"] == 1
     wrong = [sum(score >= 0.5 for score in known["failures"]), sum(score < 0.5 for score in known["successes"])]
     rates = (wrong[0] / len(known["failures"]), wrong[1] / len(known["successes"]))
-    done = prill("reflexion", "--simulate", "--calibration", "c.json", "--runs", 40, "--tasks", 10, "-o", "sim")
+    done = prill("simulate-retries", "--calibration", "c.json", "--runs", 40, "--tasks", 10, "-o", "sim")
     assert done.returncode == 0, done.stderr
     assert f"judge: false positives {rates[0]:.1%}, false negatives {rates[1]:.1%}, unscored 0.3%\n" in done.stdout
     del made["held_out"]
     Path("old.json").write_text(json.dumps(made))
-    old = prill("reflexion", "--simulate", "--calibration", "old.json", "-o", "sim")
+    old = prill("simulate-retries", "--calibration", "old.json", "-o", "sim")
     assert (old.returncode, old.stderr.count("\n")) == (2, 1)
     assert "is of an earlier version" in old.stderr and "make it anew with `prill calibrate`" in old.stderr
 

@@ -92,7 +92,7 @@ def calibrated(folder: Path, prill: Prill, url: str) -> Case:
     verdicts = [Verdict(id=f"c{i}", success=True, score=(i % 10) / 10, evaluator=judge) for i in range(60)]
     (folder / "cv.jsonl").write_bytes(b"".join(map(encode, verdicts)))
     assert prill("calibrate", "cv.jsonl", "cl.jsonl", "-o", "cal.json").returncode == 0
-    return Case("cal.json", ("reflexion", "--simulate", "--calibration", "cal.json", "--runs", 40, "--tasks", 10, "-o", "sim"))
+    return Case("cal.json", ("simulate-retries", "--calibration", "cal.json", "--runs", 40, "--tasks", 10, "-o", "sim"))
 
 
 def captioned(folder: Path, prill: Prill, url: str) -> Case:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
-from prill.commands.refine.refine import Rollouts
-from prill.refine.filtered_bc import read_study
+from prill.refine.filtered_bc import Study
 from prill.refine.results import outcomes_of
+from prill.runs.filtered_bc import Rollouts
 from prill.store import read_labels
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "filtered_bc" / "miniwob.toml"
@@ -60,12 +60,12 @@ def refused(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 WRONG = [
-    ('name = "small-text"', 'name = "scripted"', "the policy scripted has no option `adapter`"),
-    ('name = "small-text"', "", "policy.name is missing"),
+    ('name = "small-text"', 'name = "scripted"', "policy: scripted has no option `adapter`"),
+    ('name = "small-text"', "", "study.toml: policy.name: expected the name of a policy, got None"),
     ('environment = "miniwob"', "", "episodes.environment is missing"),
     ("max_steps = 3", "max_step = 3", "study.toml: episodes.max_step: there is no such option (did you mean 'max_steps'?)"),
-    ('seeds = "1000"', "workers = 0", "study.toml: evaluation.workers: give a whole number of at least 1, got 0"),
-    ('judge = "oracle"', 'juge = "oracle"', "arms[0].juge: an arm has no such option (did you mean 'judge'?)"),
+    ('seeds = "1000"', "workers = 0", "study.toml: evaluation.workers: Expected `int` >= 1, got 0"),
+    ('judge = "oracle"', 'juge = "oracle"', "study.toml: arms[0].juge: there is no such option (did you mean 'judge'?)"),
 ]
 
 
@@ -86,7 +86,7 @@ def test_untrainable_models_are_refused_at_once(tmp_path: Path, capsys: pytest.C
 
 
 def test_example_is_a_study_of_three_arms() -> None:
-    study = read_study(EXAMPLE)
+    study = Study.load(EXAMPLE)
     Rollouts(study)
     assert [arm.name for arm in study.arms] == ["self-training", "filtered"]  # beside the untrained policy
     assert len(study.episodes["tasks"]) == 12 and study.training_of(1).steps >= 100  # type: ignore[operator]

@@ -5,6 +5,7 @@ Two steps teach it nothing, and nothing is claimed: this is the chain, from what
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -13,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
-from prill.commands.refine.refine import Rollouts
-from prill.commands.rollout.cases import cases
 from prill.errors import UsageError
 from prill.policies.react import React, ReactSpec
-from prill.refine.filtered_bc import study_of
+from prill.policies.registry import PolicyConfig
+from prill.refine.filtered_bc import Study
+from prill.runs.filtered_bc import Rollouts
 from prill.store import read_trajectories
 from prill.testing import ScriptedModel
 from prill.types import Trajectory
@@ -104,43 +105,48 @@ def table(**policy: object) -> dict[str, object]:
 
 def test_adapters_go_to_the_model_of_a_policy(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    study = study_of(table(name="react", model=f"local:{tmp_path}", batch=4, reasoning=False))
+    study = Study.read(table(name="react", model=f"local:{tmp_path}", batch=4, reasoning=False))
     assert study.training_of(0).model == str(tmp_path)
-    args = Rollouts(study)._arguments(tmp_path, {**study.episodes, **study.evaluation}, tmp_path / "adapter")
-    assert args.model == f"local:{tmp_path}"
-    assert args.set == ["model.batch=4", "policy.reasoning=false", f"model.adapter={tmp_path / 'adapter'}"]
+    config = Rollouts(study).episodes(tmp_path, {**study.episodes, **study.evaluation}, tmp_path / "adapter").config
+    options = {"model": f"local:{tmp_path}", "batch": 4, "reasoning": False, "adapter": str(tmp_path / "adapter")}
+    assert config.policy == PolicyConfig("react", **options)
 
 
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ({"name": "react", "model": "gpt-4o"}, "the policy react asks gpt-4o, which takes no adapter: .*local:DIR"),
-        ({"name": "autoui"}, "the policy autoui has no option `adapter`: .*local:DIR"),
+        ({"name": "react", "model": "gpt-4o"}, "policy: react asks gpt-4o, which takes no adapter: .*local:DIR"),
+        ({"name": "autoui"}, "policy: autoui has no option `adapter`: .*local:DIR"),
     ],
 )
 def test_models_without_adapters_are_refused(policy: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Rollouts(study_of(table(**policy)))
+        Rollouts(Study.read(table(**policy)))
 
 
 def test_only_attempts_may_be_anothers() -> None:
-    study = study_of({**table(name="small-text"), "evaluation": {"seeds": "1", "policy": "scripted"}})
+    study = Study.read({**table(name="small-text"), "evaluation": {"seeds": "1", "policy": "scripted"}})
     with pytest.raises(UsageError, match=r"evaluation.policy: only attempts may be another policy's"):
         Rollouts(study)
 
 
 def test_later_rounds_need_own_attempts() -> None:
     attempts = [{"seeds": "1", "policy": "scripted"}]
-    Rollouts(study_of({**table(name="small-text"), "attempts": attempts}))
+    Rollouts(Study.read({**table(name="small-text"), "attempts": attempts}))
     with pytest.raises(UsageError, match="rounds: all attempts are another policy's"):
-        Rollouts(study_of({**table(name="small-text"), "attempts": attempts, "rounds": 2}))
+        Rollouts(Study.read({**table(name="small-text"), "attempts": attempts, "rounds": 2}))
 
 
 def test_attempts_are_counted_on_over_rounds(tmp_path: Path) -> None:
-    study = study_of(table(name="small-text"))
-    args = Rollouts(study)._arguments(tmp_path, {**study.episodes, "seeds": "0", "attempts": 2}, None, earlier=3)
-    assert (args.plays, args.first_play) == (2, 6)
-    assert cases(["t"], [0], range(args.first_play, args.first_play + args.plays), [None])[0].attempt == 6
+    study = Study.read(table(name="small-text"))
+    episodes = Rollouts(study).episodes(tmp_path, {**study.episodes, "seeds": "0", "attempts": 2}, None, earlier=3)
+    assert (episodes.config.attempts, episodes.config.first_play) == (2, 6)
+
+    async def attempts() -> list[int]:
+        async with episodes.session(planned=True) as made:
+            return [row.attempt for row in made.rows]
+
+    assert asyncio.run(attempts()) == [6, 7]
 
 
 ROUNDS = """

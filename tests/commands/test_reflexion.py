@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import prill as prill_package
 from prill.emulators.shop import Shop, shop_configs
 from prill.refine.outcomes import read_results
 from prill.testing.android import FakeAdb
@@ -22,6 +24,7 @@ from prill.ui.annotate.label_log import LabelLog
 from .conftest import Prill
 
 ROOT = Path(__file__).parents[2]
+RECORDED = Path(__file__).with_name("recorded") / "retries"
 COUNTER = '''
 from prill.types import Action, LabelRecord, Observation
 
@@ -182,12 +185,30 @@ def test_report_needs_only_the_folder(prill: Prill, tmp_path: Path) -> None:
     assert [retry.get("lesson") for retry in killed] == [retry["lesson"] for retry in whole]
 
 
+def test_runs_of_earlier_versions_are_continued(prill: Prill, tmp_path: Path) -> None:
+    """A run that ended after its first lesson, before the command line was derived: nothing of it is done again."""
+    words = guessing(tmp_path, "guesser.py:Umpire")
+    shutil.copytree(RECORDED, tmp_path / "out")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.jsonl")}
+    done = prill(*words)
+    assert done.returncode == 0, done.stderr
+    for name in ("trajectories.jsonl", "verdicts.jsonl", "lessons.jsonl", "labels.jsonl"):
+        assert (tmp_path / "out" / name).read_bytes().startswith(before[name]), name
+    calls = (tmp_path / "calls").read_text()
+    assert len(calls) == 15 - 7, "3 attempts, 3 verdicts and a lesson were there"
+    assert prill(*words[:-1], "undisturbed").returncode == 0
+    assert (tmp_path / "out/results.json").read_bytes() == (tmp_path / "undisturbed/results.json").read_bytes()
+    assert (tmp_path / "out/reflexion.json").read_bytes() == (tmp_path / "undisturbed/reflexion.json").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
         (("--policy", "counter.py:Mute", "--judge", "oracle"), "the policy Mute takes no lessons"),
         (("--judge", "oracle", "--second", "vlm"), "nobody needs a second opinion"),
-        (("--judge", "self-report", "--threshold", "2"), "threshold: Expected `float` <= 1"),
+        (("--judge", "self-report", "--threshold", "2"), "--retries.threshold: Expected `float` <= 1"),
+        (("--judge", "noisy", "--judge.false-positive", "1"), "--judge.false-positive: there is no such option (did you mean"),
+        (("--evaluater", "vlm"), "--evaluater: there is no such option"),
         (("--judge", "self-report", "--false-negative-cost", "3"), "give the judge a calibration"),
         (("--judge", "oracle", "--baseline", "out"), "the other run is this one"),
     ],
@@ -227,7 +248,7 @@ def test_phone_is_tried_again_with_a_lesson(prill: Prill, tmp_path: Path, fake_a
 @pytest.mark.usefixtures("chromium")
 def test_check_tries_what_sites_need(prill: Prill, tmp_path: Path) -> None:
     (tmp_path / "tasks.json").write_bytes(shop_configs())
-    command = ("reflexion", "webarena", "--check", "--configs", "tasks.json")
+    command = ("check-sites", "--configs", "tasks.json")
     with Shop() as shop:
         whole = prill(*command, "--reset", shop.reset_url, **shop.environ)
         assert whole.returncode == 3, "the shop has no map"
@@ -238,7 +259,7 @@ def test_check_tries_what_sites_need(prill: Prill, tmp_path: Path) -> None:
         wrong = prill(*command, **{**shop.environ, "REDDIT_PASSWORD": "S3CRET", "GITLAB": "http://127.0.0.1:9"})
     assert "missing login at reddit: " in wrong.stdout and "does not accept the account" in wrong.stdout
     assert "missing login at gitlab: " in wrong.stdout
-    assert "give one with --reset" in wrong.stdout and "S3CRET" not in wrong.stdout + wrong.stderr
+    assert "give one with reset" in wrong.stdout and "S3CRET" not in wrong.stdout + wrong.stderr
 
 
 # Simulated
@@ -246,13 +267,24 @@ def test_check_tries_what_sites_need(prill: Prill, tmp_path: Path) -> None:
 
 def test_simulation_is_written_and_told(prill: Prill, tmp_path: Path) -> None:
     words = ("--false-negatives", "0.9", "--false-positives", "0", "--success", "0.9", "--runs", 40)
-    done = prill("reflexion", "--simulate", *words, "-o", "out")
+    done = prill("simulate-retries", *words, "-o", "out")
     assert done.returncode == 0, done.stderr
     assert "judge: false positives 0.0%, false negatives 90.0%, unscored 0.0%" in done.stdout
     assert (tmp_path / "out" / "simulation.md").read_text() == done.stdout
     assert (tmp_path / "out" / "simulation.svg").read_text().startswith("<svg")
     figures = json.loads((tmp_path / "out" / "simulation.json").read_text())
     assert figures["outcomes"]["keep best"][3]["success"] == pytest.approx(0.9, abs=0.05)
+    shown = json.loads(prill("simulate-retries", *words, "-o", "out", "--json").stdout)
+    assert shown == figures
+    config = prill_package.SimulationConfig(success=0.9, false_positives=0, false_negatives=0.9, runs=40, output="python")
+    result = prill_package.simulate_retries(config)
+    assert f"{result}\n" == done.stdout
+    table = result.to_pandas()
+    assert table.loc[table.way == "keep best", "success"].tolist() == [
+        row["success"] for row in figures["outcomes"]["keep best"]
+    ]
+    for name in ("simulation.md", "simulation.svg", "simulation.json"):
+        assert (tmp_path / "python" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
 
 
 def test_simulation_takes_judge_and_runs(prill: Prill, tmp_path: Path) -> None:
@@ -262,11 +294,11 @@ def test_simulation_takes_judge_and_runs(prill: Prill, tmp_path: Path) -> None:
     labels = [{"id": f"v{i}", "success": i % 2 == 0 or i == 7} for i in range(8)]
     (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in labels))
     judge = ("--verdicts", "verdicts.jsonl", "--labels", "labels.jsonl")
-    done = prill("reflexion", "--simulate", *judge, "--recorded", "out", "--runs", 40, "-o", "sim")
+    done = prill("simulate-retries", *judge, "--recorded", "out", "--runs", 40, "-o", "sim")
     assert done.returncode == 0, done.stderr
     assert "judge: false positives 0.0%, false negatives 20.0%" in done.stdout
     # The three tasks were solved by the first, second and third attempt.
     figures = json.loads((tmp_path / "sim" / "simulation.json").read_text())["outcomes"]["perfect judge"]
     assert [row["success"] for row in figures[:3]] == pytest.approx([1 / 3, 2 / 3, 1.0])
-    alone = prill("reflexion", "--simulate", "--verdicts", "verdicts.jsonl", "-o", "sim")
+    alone = prill("simulate-retries", "--verdicts", "verdicts.jsonl", "-o", "sim")
     assert (alone.returncode, alone.stderr.count("\n")) == (2, 1) and "go together" in alone.stderr

@@ -1,4 +1,4 @@
-"""`prill reflexion --config`: the same run from flags, TOML and JSON, and what is wrong in a file."""
+"""`prill reflexion FILE`: the same run from flags, TOML, JSON and Python, and what is wrong in a file."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from pathlib import Path
 
 import pytest
 
+import prill as prill_package
+
 from .conftest import Prill
 from .test_reflexion import guessing
 
 CONFIG = """
-[episodes]
-tasks = "tasks.jsonl"
 max_steps = 4
+
+[environment]
+name = "counter.py:Counter"
+tasks = "tasks.jsonl"
 
 [policy]
 name = "guesser.py:Guesser"
 
 [judge]
-evaluator = "oracle"
+name = "oracle"
 
 [retries]
 attempts = 3
@@ -30,29 +34,45 @@ lesson_tokens = 100
 """
 
 
-def test_file_and_flags_are_the_same_run(prill: Prill, tmp_path: Path) -> None:
+def test_all_ways_are_the_same_run(prill: Prill, tmp_path: Path) -> None:
     words = [*guessing(tmp_path)[:-2], "--max-steps", "4", "--keep-best", "--lesson-tokens", "100"]
-    assert prill(*words, "-o", "flags").returncode == 0
+    done = prill(*words, "-o", "flags")
+    assert done.returncode == 0, done.stderr
     (tmp_path / "r.toml").write_text(CONFIG)
-    policy = {"name": "guesser.py:Guesser", "model": None}  # null: as if it were left out
     tables = {
-        "episodes": {"tasks": "tasks.jsonl", "max_steps": 4, "seeds": None},
-        "policy": policy,
-        "judge": {"evaluator": "oracle"},
+        "environment": {"name": "counter.py:Counter", "tasks": "tasks.jsonl", "goal": None},  # null: as if it were left out
+        "max_steps": 4,
+        "seeds": None,
+        "policy": {"name": "guesser.py:Guesser", "model": None},
+        "judge": {"name": "oracle"},
     }
     more = {"retries": {"attempts": 3, "keep_best": True}, "lessons": {"lesson_tokens": 100}}
     (tmp_path / "r.json").write_text(json.dumps({**tables, **more}))
     for name in ("r.toml", "r.json"):
-        done = prill("reflexion", "counter.py:Counter", "--config", name, "-o", name.partition(".")[2])
-        assert done.returncode == 0, done.stderr
-    results = [(tmp_path / folder / "results.json").read_bytes() for folder in ("flags", "toml", "json")]
-    assert results[0] == results[1] == results[2]
+        shown = prill("reflexion", name, "-o", name.partition(".")[2])
+        assert shown.returncode == 0 and shown.stdout == done.stdout, shown.stderr
+    result = prill_package.reflexion(
+        prill_package.ReflexionConfig(
+            environment={"name": "counter.py:Counter", "tasks": "tasks.jsonl"},
+            policy="guesser.py:Guesser",
+            judge="oracle",
+            max_steps=4,
+            retries={"attempts": 3, "keep_best": True},  # type: ignore[arg-type]
+            lessons=prill_package.LessonsConfig(lesson_tokens=100),
+            output=tmp_path / "python",
+        )
+    )
+    assert f"{result}\n" == done.stdout
+    assert result.to_pandas()["truth"].tolist() == [True, False, True, False, False, True]
+    folders = ("flags", "toml", "json", "python")
+    for name in ("results.json", "results.md", "reflexion.json"):
+        assert len({(tmp_path / folder / name).read_bytes() for folder in folders}) == 1, name
 
 
 def test_flags_come_before_the_file(prill: Prill, tmp_path: Path) -> None:
     guessing(tmp_path)
     (tmp_path / "r.toml").write_text(CONFIG.replace("keep_best = true", "stop_on_repeat = false"))
-    common = ("reflexion", "counter.py:Counter", "--config", "r.toml", "-o", "out")
+    common = ("reflexion", "r.toml", "-o", "out")
     done = prill(*common, "--attempts", 2, "--limit", 2, "--stop-on-repeat", "--max-steps=5", "--lesson-tokens", "50")
     assert done.returncode == 0, done.stderr
     settings = json.loads((tmp_path / "out" / "results.json").read_text())["settings"]
@@ -64,22 +84,23 @@ def test_flags_come_before_the_file(prill: Prill, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (("[retries]", "[retires]"), "r.toml: retires: a file of retries has no such option (did you mean 'retries'?)"),
-        (("attempts = 3", "atempts = 3"), "r.toml: retries.atempts: the retries has no such option (did you mean 'attempts'?)"),
+        (("[retries]", "[retires]"), "r.toml: retires: there is no such option (did you mean 'retries'?)"),
+        (("attempts = 3", "atempts = 3"), "r.toml: retries.atempts: there is no such option (did you mean 'attempts'?)"),
         (("attempts = 3", 'attempts = "3"'), "r.toml: retries.attempts: Expected `int`, got `str`"),
-        (("max_steps = 4", "max_step = 4"), "r.toml: episodes.max_step: there is no such option (did you mean 'max_steps'?)"),
-        (("max_steps = 4", "max_steps = 0"), "r.toml: episodes.max_steps: give a whole number of at least 1, got 0"),
-        (("max_steps = 4", "retry_broken = 1"), "r.toml: episodes.retry_broken: expected true or false, got 1"),
-        (("[judge]", "resoning = 1\n[judge]"), "r.toml: policy.resoning: there is no such option"),
-        (("[judge]", "[environment]\nstart = 1\n[judge]"), "r.toml: environment.start: there is no such option"),
+        (("max_steps = 4", "max_step = 4"), "r.toml: max_step: there is no such option (did you mean 'max_steps'?)"),
+        (("max_steps = 4", "max_steps = 0"), "r.toml: max_steps: Expected `int` >= 1, got 0"),
+        (("max_steps = 4", "retry_broken = 1"), "r.toml: retry_broken: Expected `bool`, got `int`"),
+        (("[judge]", "resoning = 1\n[judge]"), "r.toml: policy.resoning: "),
+        (("[policy]", "start = 1\n[policy]"), "r.toml: environment.start: "),
         (("lesson_tokens", "lessons_token"), "r.toml: lessons.lessons_token: there is no such option (did you mean"),
         (('"oracle"', '"self-report"\nfrom = "x"'), "r.toml: judge.from: judge 'self-report' has no such option"),
     ],
 )
 def test_wrong_file_is_one_clear_error(prill: Prill, tmp_path: Path, change: tuple[str, str], problem: str) -> None:
     guessing(tmp_path)
+    assert change[0] in CONFIG
     (tmp_path / "r.toml").write_text(CONFIG.replace(*change))
-    done = prill("reflexion", "counter.py:Counter", "--config", "r.toml", "-o", "out")
+    done = prill("reflexion", "r.toml", "-o", "out")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert problem in done.stderr
 
@@ -93,6 +114,7 @@ def test_file_fills_policy_and_environment(prill: Prill, tmp_path: Path) -> None
         file.write("\n\nclass Agent(Guesser):\n    def __init__(self, *, mood: str, calm: float = 0.0):\n")
         file.write("        print('mood', mood, calm)\n        super().__init__()\n")
     own = CONFIG.replace('"guesser.py:Guesser"', '"guesser.py:Agent"\nmood = "good = fine"\ncalm = 0.5')
-    (tmp_path / "r.toml").write_text(own + '[environment]\ndoors = ["a", "b"]\nwide = true\n')
-    done = prill("reflexion", "counter.py:Open", "--config", "r.toml", "-o", "out")
+    own = own.replace('"counter.py:Counter"', '"counter.py:Open"\ndoors = ["a", "b"]\nwide = true')
+    (tmp_path / "r.toml").write_text(own)
+    done = prill("reflexion", "r.toml", "-o", "out")
     assert "doors ['a', 'b'] True\n" in done.stdout and "mood good = fine 0.5\n" in done.stdout, done.stderr

@@ -139,8 +139,11 @@ def place(request: pytest.FixtureRequest, chromium: None, tmp_path_factory: pyte
 def judge_options(rates: Rates | None) -> list[str]:
     if rates is None:
         return ["--judge", "oracle"]
-    options = [f"{name}={getattr(rates, name)}" for name in ("false_positives", "false_negatives", "unscored")]
-    return ["--judge", "noisy", *(word for option in (*options, "wrong_margin=0.1") for word in ("--judge", option))]
+    options = [
+        f"--judge.{name.replace('_', '-')}={getattr(rates, name)}"
+        for name in ("false_positives", "false_negatives", "unscored")
+    ]
+    return ["--judge", "noisy", *options, "--judge.wrong-margin=0.1"]
 
 
 @pytest.mark.slow
@@ -224,7 +227,7 @@ def test_calls_are_counted_by_hand(place: Place) -> None:
 @pytest.mark.slow
 def test_simulation_of_oracle_is_the_run(place: Place, prill: Prill, tmp_path: Path) -> None:
     done = prill(
-        "reflexion", "--simulate", "--recorded", place.folder / "oracle", "--false-positives", 0, "--false-negatives", 0,
+        "simulate-retries", "--recorded", place.folder / "oracle", "--false-positives", 0, "--false-negatives", 0,
         "--attempts", ATTEMPTS, "--runs", 40, "-o", "sim",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from prill.commands.refine.filter import _from_file
-from prill.commands.refine.refine import prepare
 from prill.commands.runs.plan import in_file
 from prill.errors import UsageError
 from prill.evaluators.registry import make_judge
-from prill.refine.filtered_bc import read_study
+from prill.refine.filtered_bc import Study
 from prill.refine.rewards.reward import make_reward
+from prill.runs.filtered_bc import prepare
 from prill.runs.serve import ServeConfig, make_served_reward
 
 from .conftest import Prill
@@ -77,7 +77,7 @@ def mutated(table: dict[str, Any], path: tuple[str | int, ...], value: Any) -> d
 
 
 def _study(path: Path) -> None:
-    study = read_study(path)
+    study = Study.load(path)
     with in_file(path):
         prepare(study, path.with_name("out"))
 
@@ -120,7 +120,7 @@ def test_no_key_of_what_is_shown_takes_anything(prill: Prill, tmp_path: Path, ki
     def check(table: dict[str, Any]) -> None:
         path.write_text(json.dumps(table))
         if kind == "retries":
-            done = prill("reflexion", "examples/own_environment.py:Counter", "--config", "s.json", "-o", "out", "--dry-run")
+            done = prill("reflexion", "s.json", "-o", "out", "--dry-run")
             if done.returncode:
                 raise UsageError(done.stderr)
         else:

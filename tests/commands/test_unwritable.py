@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "convert": ("convert", "atif", "s", "-o", "locked/c"),
     "rollout": ("rollout", "miniwob", "-o", "locked/r", *PLAYED),
     "rollout, a folder that is there": ("rollout", "miniwob", "-o", "locked/empty", *PLAYED),
-    "reflexion": ("reflexion", "miniwob", "-o", "locked/r", *PLAYED, "--judge", "vlm", "--judge-model", "m"),
+    "reflexion": ("reflexion", "miniwob", "-o", "locked/r", *PLAYED, "--judge", "vlm", "--judge.model", "m"),
     "refine": ("refine", "filtered-bc", str(ROOT / "examples/filtered_bc/short.toml"), "-o", "locked/bc"),
     "bench": ("bench", "miniwob", "-o", "locked/bench", *PLAYED),
     "caption": ("caption", T, "-o", "locked/c.jsonl", *GONE),

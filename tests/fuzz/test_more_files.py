@@ -17,14 +17,13 @@ from prill.batches.folder import MANIFEST, Answers, Manifest, RequestFile
 from prill.bench.papers import read_paper
 from prill.captioner.files import Caption, FileCaptioner
 from prill.commands.refine.filter import _from_file
-from prill.commands.refine.reflexion_file import read_reflexion_file
 from prill.models.local.weights import check_adapter
 from prill.pages.ranking import _done
 from prill.pages.scores import read_scores
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.mindact.sentences import Sentences
 from prill.policies.synapse.memory import ABSTRACTIONS, EXEMPLARS, Memory
-from prill.refine.filtered_bc import Audience, _claim, read_study
+from prill.refine.filtered_bc import Audience, Study, _claim
 from prill.refine.outcomes import FORMAT, read_lessons, read_results
 from prill.refine.retries import Lesson
 from prill.refine.rewards import make_reward
@@ -33,6 +32,7 @@ from prill.refine.training.pages import GoldTurns
 from prill.refine.training.samples import read_rows
 from prill.refine.training.spec import training_spec
 from prill.run_folder import LABELS, PARTIAL, RunFolder
+from prill.runs.reflexion import ReflexionConfig
 from prill.runs.serve import ServeConfig
 from prill.store import read_labels, read_trajectories
 from prill.types import EvaluatorInfo, Opinion, Trajectory
@@ -43,9 +43,11 @@ from .test_own_files import LABEL, RECORD, label, trajectory
 
 ROOT = Path(__file__).resolve().parents[2]
 REFLEXION = {
-    "episodes": {"tasks": "t.jsonl", "max_steps": 4},
+    "environment": {"name": "miniwob", "tasks": "click-link"},
+    "max_steps": 4,
+    "output": "out",
     "policy": {"name": "react"},
-    "judge": {"evaluator": "oracle"},
+    "judge": {"name": "oracle"},
     "retries": {"attempts": 3, "keep_best": True},
     "lessons": {"lesson_tokens": 100},
 }
@@ -86,9 +88,9 @@ FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
         lambda path: list(_done(path)),
     ),
     "service": ("s.toml", (ROOT / "examples/reward_service/service.toml").read_text(), ServeConfig.load),
-    "reflexion": ("r.json", REFLEXION, lambda path: read_reflexion_file(str(path))),
+    "reflexion": ("r.json", REFLEXION, ReflexionConfig.load),
     "filter": ("f.toml", '[filter]\nlevel = "step"\nper_task = 2\n', lambda path: _from_file(str(path))),
-    "study": ("s.toml", (ROOT / "examples/filtered_bc/short.toml").read_text(), read_study),
+    "study": ("s.toml", (ROOT / "examples/filtered_bc/short.toml").read_text(), Study.load),
     "training": (
         "t.toml",
         'preset = "small-text"\nepochs = 2\nlearning_rate = 1e-4\n',
@@ -226,6 +228,6 @@ def test_batch_folder_is_read_or_refused(tmp_path: Path, change: bytes) -> None:
 @fuzzed
 @given(edits)
 def test_study_is_taken_up_or_refused(tmp_path: Path, change: bytes) -> None:
-    study, file = read_study(ROOT / "examples/filtered_bc/short.toml"), tmp_path / "study.json"
+    study, file = Study.load(ROOT / "examples/filtered_bc/short.toml"), tmp_path / "study.json"
     file.write_bytes(edited_json(json.loads(msgspec.json.encode(study)), change))
     attempt(lambda: _claim(study, tmp_path, Audience()))

@@ -178,8 +178,8 @@ RUN = """
 import sys
 import time
 from pathlib import Path
-from prill.commands.refine.refine import prepare
-from prill.refine.filtered_bc import read_study, run_study
+from prill.runs.filtered_bc import prepare
+from prill.refine.filtered_bc import Study, run_study
 
 def learn(spec, rows, output, **told):
     print("training", flush=True)
@@ -189,7 +189,7 @@ def learn(spec, rows, output, **told):
     (output / "adapter_config.json").write_text('{"r": 8}')
     return output
 
-study = read_study(Path(sys.argv[1]))
+study = Study.load(Path(sys.argv[1]))
 world, judges, _ = prepare(study, Path(sys.argv[2]))
 run_study(study, world, Path(sys.argv[2]), learn=learn)
 print("done", flush=True)

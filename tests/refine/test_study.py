@@ -26,7 +26,7 @@ from prill.errors import Unparsable, UsageError
 from prill.files.checksums import CHECKSUMS
 from prill.files.kinds import TRAJECTORIES
 from prill.protocols import Message
-from prill.refine.filtered_bc import Audience, Study, Table, _share, read_study, round_folder, run_study, study_of
+from prill.refine.filtered_bc import Audience, Study, Table, _share, round_folder, run_study
 from prill.refine.results import outcomes_of, results_of, results_text, write_results
 from prill.refine.training.spec import TrainSpec
 from prill.run_folder import RunFolder
@@ -97,7 +97,7 @@ class Small:
 def run(
     world: Small, out: Path, *, seeds: Sequence[int] = (0,), say: Callable[[str], object] = lambda words: None, **more: Any
 ) -> Study:
-    study = study_of({**TABLE, **more})
+    study = Study.read({**TABLE, **more})
     run_study(study, world, out, seeds, Audience(say=say), learn=world.learn)
     return study
 
@@ -419,7 +419,7 @@ WRONG = [
 @pytest.mark.parametrize(("change", "message"), WRONG)
 def test_wrong_settings_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        study_of({**TABLE, **change})
+        Study.read({**TABLE, **change})
 
 
 ROUND = "seed-0/filtered/round-1"
@@ -486,7 +486,7 @@ def test_round_without_manifest_makes_it_again(finished: Path, tmp_path: Path) -
 
 
 def test_shared_thresholds_leave_self_training_be() -> None:
-    study = study_of({**TABLE, "filter": {"threshold": 0.8, "drop_idle": True}})
+    study = Study.read({**TABLE, "filter": {"threshold": 0.8, "drop_idle": True}})
     own, judged = map(study.filter_of, study.arms)
     assert (own.keep_all, own.threshold, own.drop_idle) == (True, None, True)
     assert (judged.keep_all, judged.threshold, judged.drop_idle) == (False, 0.8, True)
@@ -495,13 +495,13 @@ def test_shared_thresholds_leave_self_training_be() -> None:
 def test_wrong_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text("rounds = 1\nwhat = = 2")
     with pytest.raises(UsageError, match=r"s\.toml: .*line 2"):
-        read_study(tmp_path / "s.toml")
+        Study.load(tmp_path / "s.toml")
     (tmp_path / "deep.json").write_text("[" * 100_000)
     with pytest.raises(UsageError, match=r"deep\.json: not valid JSON"):
-        read_study(tmp_path / "deep.json")
+        Study.load(tmp_path / "deep.json")
     (tmp_path / "t.toml").write_text("rounds = 1")
     with pytest.raises(UsageError, match=r"t\.toml: policy is missing"):
-        read_study(tmp_path / "t.toml")
+        Study.load(tmp_path / "t.toml")
 
 
 def test_an_editor_changes_no_study(tmp_path: Path) -> None:

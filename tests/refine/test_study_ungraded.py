@@ -11,7 +11,7 @@ import pytest
 
 from prill.errors import UsageError
 from prill.files.kinds import TRAJECTORIES
-from prill.refine.filtered_bc import Table, check_parts, study_of
+from prill.refine.filtered_bc import Study, Table, check_parts
 from prill.refine.results import results_of, results_text, write_results
 from prill.run_folder import LABELS, RunFolder
 from prill.store import read_trajectories
@@ -125,4 +125,4 @@ def test_people_label_afterwards(tmp_path: Path) -> None:
 )
 def test_wrong_graders_are_refused_at_once(evaluation: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        check_parts(study_of({**TABLE, "evaluation": evaluated(**evaluation)}))
+        check_parts(Study.read({**TABLE, "evaluation": evaluated(**evaluation)}))

@@ -21,7 +21,7 @@ from prill.policies.registry import (
     policies_with,
 )
 from prill.protocols import LanguageModel, Policy, SampledModel
-from prill.registry import Option, options_of
+from prill.registry import Option, OptionError, options_of
 from prill.runs.rollout.cases import Case
 
 # How a model is reached, and what its calls may cost, makes no other episode: all else that it is told is in its ids.
@@ -107,7 +107,10 @@ def plan_policy(
         model: dict[str, Any] = {} if asked is None else {"model": _drawn(temperature, asked, case)}
         return make_policy(name, **options, **of_case, **model)
 
-    one = make(Case(""))
+    try:
+        one = make(Case(""))
+    except OptionError as error:
+        raise OptionError(f"policy.{error}", error.option) from None
     if workers > 1 and make(Case("")) is one:
         raise UsageError(f"{name} is one policy, and every worker needs one of its own: name a class", parameters=("workers",))
     fingerprint = {key: value if key in _TYPED else as_text(value) for key, value in options.items() if key != "trajectories"}

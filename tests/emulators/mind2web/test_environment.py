@@ -14,6 +14,7 @@ from prill.errors import InputError, UsageError
 from prill.loop import run_episode
 from prill.pages.state import PageState, read_state
 from prill.protocols import Abridging
+from prill.runs.bench import BenchConfig, bench
 from prill.store import read_labels, read_trajectories, write_trajectories
 from prill.testing import MockServer
 from prill.types import Action, Observation, Step, StepLabel, Task, Trajectory
@@ -216,7 +217,7 @@ def test_rollout_records_labels_of_steps(gold: Path, tmp_path: Path, capsys: pyt
 def test_bench_counts_refusals_apart(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_trajectories(tmp_path / "more.jsonl", [recorded("c3", 0, "refused", "5")])
     data, out = f"cross-task={gold},cross-website={tmp_path / 'more.jsonl'}", tmp_path / "out"
-    words = ["bench", "mind2web", "--data", data, "--agent", f"{tmp_path / 'actor.py'}:Actor", "-o", str(out)]
+    words = ["bench", "mind2web", "--recordings", data, "--policy", f"{tmp_path / 'actor.py'}:Actor", "-o", str(out)]
     assert main(words) == 3, "one turn broke off"
     results = json.loads((out / "results.json").read_text())
     one, other = results["splits"]
@@ -227,6 +228,14 @@ def test_bench_counts_refusals_apart(gold: Path, tmp_path: Path, capsys: pytest.
     assert "**theirs**: MT-Mind2Web: Self-MAP (Flan-T5-base)" in text
     assert "Broke off, and count neither as right nor as wrong: 1 turns." in text
     assert "<svg" in (out / "results.svg").read_text()
+    config = BenchConfig(
+        environment={"name": "mind2web", "recordings": data},
+        policy=f"{tmp_path / 'actor.py'}:Actor",
+        output=tmp_path / "python",
+    )
+    result = bench(config)
+    assert not result.complete and json.loads((tmp_path / "python/results.json").read_text()) == results
+    assert list(result.to_pandas()["split"]) == ["cross-task", "cross-website"]
 
 
 def test_bench_counts_what_could_not_begin(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,7 +243,7 @@ def test_bench_counts_what_could_not_begin(gold: Path, tmp_path: Path, capsys: p
     good, out = gold.read_bytes(), tmp_path / "out"
     write_trajectories(gold, [light(recorded("c3", 0, "Go", "5"))])
     gold.write_bytes(good + gold.read_bytes() + b'{"id": "c4-0", "steps": 3}\n')
-    words = ["bench", "mind2web", "--data", str(gold), "--agent", f"{tmp_path / 'actor.py'}:Actor", "-o", str(out)]
+    words = ["bench", "mind2web", "--recordings", str(gold), "--policy", f"{tmp_path / 'actor.py'}:Actor", "-o", str(out)]
     assert main(words) == 3
     assert "3 turns, 5 steps. Could not begin, and are in no figure: 2 turns.\n" in (out / "results.md").read_text()
     results = json.loads((out / "results.json").read_text())
@@ -243,8 +252,8 @@ def test_bench_counts_what_could_not_begin(gold: Path, tmp_path: Path, capsys: p
 
 
 def test_a_file_belongs_to_one_split(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--agent", f"{tmp_path / 'actor.py'}:Actor", "-o", str(tmp_path / "out")]
-    assert main(["bench", "mind2web", "--data", f"a={gold},b={gold}", *words]) == 2
+    words = ["--policy", f"{tmp_path / 'actor.py'}:Actor", "-o", str(tmp_path / "out")]
+    assert main(["bench", "mind2web", "--recordings", f"a={gold},b={gold}", *words]) == 2
     assert "gold.jsonl is named twice" in capsys.readouterr().err
 
 
@@ -252,7 +261,7 @@ def test_bench_goes_on_where_it_was_stopped(gold: Path, tmp_path: Path, capsys: 
     """A bug ends the run in its second episode: what was played stays, with what it asked of models, and is played once."""
     begins = ACTOR.replace("        state = ", "        begin(self.task)\n        state = ")
     (tmp_path / "buggy.py").write_text(begins.replace("class Actor:", BUGGY + "class Actor:"))
-    words = ["bench", "mind2web", "--data", str(gold), "--agent", f"{tmp_path / 'buggy.py'}:Actor", "-o"]
+    words = ["bench", "mind2web", "--recordings", str(gold), "--policy", f"{tmp_path / 'buggy.py'}:Actor", "-o"]
     (tmp_path / "bug").touch()
     with pytest.raises(KeyError):
         main([*words, str(tmp_path / "out")])

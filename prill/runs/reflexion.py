@@ -1,0 +1,346 @@
+"""Attempt, verdict, lesson, attempt: with any policy that takes lessons, any environment and any judge."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+from msgspec import Meta
+
+from prill.emulators.task_source import fingerprint
+from prill.errors import UsageError
+from prill.evaluators.baselines import NoiseSpec, NoisyLabels
+from prill.evaluators.registry import AROUND, JudgeConfig, JudgeLike, make_judge
+from prill.files.kinds import TRAJECTORIES
+from prill.files.outputs import check_output, expect_place, write_output
+from prill.models.devices import at_the_same_time
+from prill.models.registry import ModelConfig, ModelLike, model_options
+from prill.policies.registry import PolicyConfig, PolicyLike
+from prill.protocols import Evaluator, LanguageModel, Learner
+from prill.refine.outcomes import Results, table_lines
+from prill.refine.reflector import LessonsConfig, Reflective, Reflector, ReflectorSpec, learner_of
+from prill.refine.reflexion import Challenge, LabelJudge, Play, Stage, check_again, play_again
+from prill.refine.retries import RetrySpec, with_second_opinion
+from prill.registry import OptionError, read_options
+from prill.run_folder import LABELS
+from prill.runs.base import wait_for
+from prill.runs.judges import make_run_judge
+from prill.runs.plan import NOTHING_RECORDED, RunPlan, times, together
+from prill.runs.rollout.cases import Case
+from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, Session, session, template_of_case
+from prill.runs.rollout.policies import shared_model
+from prill.types import Usage
+
+log = logging.getLogger("prill.runs")
+TABLE = "results.md"
+_UNGRADED = (
+    "no oracle grades what is done in {0}: attempts are counted as the judge has them, and what is true of them stays unknown "
+    "until people label them (prill annotate {1}/trajectories.jsonl -o {1}/labels.jsonl, then the same run again)"
+)
+_RETRIES, _LESSONS = RetrySpec(), LessonsConfig()
+# The states in which a task has no answer that the judge or the last attempt stands for.
+_TROUBLE = ("unscored", "no_lesson", "broken", "not_begun")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReflexionConfig(EpisodesConfig):
+    """What `prill reflexion` does: try tasks again while a judge says failure, each time with a lesson from before."""
+
+    output: Annotated[str | Path, Meta(description="folder to write to; a run that was stopped resumes there")]
+    policy: Annotated[PolicyLike | None, Meta(description="who acts: a policy that takes lessons")] = "react"
+    judge: Annotated[JudgeLike, Meta(description="who judges; oracle: the environment's own labels")]
+    second: Annotated[JudgeLike | None, Meta(description="a judge that is asked before an attempt is thrown away")] = None
+    retries: Annotated[RetrySpec, Meta(description="how a task is tried again")] = _RETRIES
+    lessons: Annotated[LessonsConfig, Meta(description="how lessons are drawn")] = _LESSONS
+    baseline: Annotated[
+        str | Path | None,
+        Meta(description="another run: its attempts and lessons are taken, as far as both judges agree"),
+    ] = None
+    retry_unscored: Annotated[bool, Meta(description="ask again for verdicts and lessons that could not be given")] = False
+
+    def check(self) -> None:
+        """Raises UsageError for options that do not go together."""
+        super().check()
+        if self.second is not None and self.is_graded_by_oracle:
+            raise UsageError("second: nobody needs a second opinion on the oracle's labels", parameters=("second",))
+
+    @property
+    def is_graded_by_oracle(self) -> bool:
+        """Whether the environment's own labels decide."""
+        return self.judge == JudgeConfig("oracle")
+
+    @property
+    def policy_model(self) -> ModelLike | None:
+        """The model that the policy asks; judges and lessons ask it, too, unless they name another."""
+        options = self.policy.options if isinstance(self.policy, PolicyConfig) else {}
+        if self.model is not None or "model" not in options:
+            return self.model
+        described = ModelConfig.read(options["model"], "policy.model")
+        if not isinstance(described, ModelConfig):
+            made: LanguageModel = described
+            return made
+        among = {key: options[key] for key in model_options(described) if key in options}
+        return ModelConfig(described.name, **{**among, **described.options})
+
+    @property
+    def calls(self) -> int:
+        """Most calls of a model at once, unless it says otherwise."""
+        return max(self.workers or 1, 16)
+
+
+@dataclass(frozen=True)
+class ReflexionResult:
+    """What a run came to.
+
+    Attributes:
+        results: The results file: every attempt with its verdict, its truth and its lesson, and the table.
+        output: The folder.
+    """
+
+    results: Results
+    output: str
+
+    @property
+    def complete(self) -> bool:
+        """Whether every task ended in an answer, and no label was lost."""
+        return not self.results.lost_labels and not self.unanswered
+
+    @property
+    def unanswered(self) -> dict[str, str]:
+        """The tasks without an answer, and why."""
+        found = {}
+        for task in self.results.tasks:
+            if task.ended in _TROUBLE:
+                last = task.attempts[-1] if task.attempts else None
+                why = "" if last is None else f": {last.problem or last.reason}"
+                found[task.name] = f"{task.ended.replace('_', ' ')}{why}"
+        return found
+
+    def to_pandas(self) -> Any:
+        """A row for each attempt: task, number, status, score, truth, lesson, calls and cost."""
+        import pandas
+
+        rows = [
+            {
+                "task": task.name,
+                "attempt": number,
+                **{name: getattr(attempt, name) for name in ("id", "status", "answer", "score", "reason", "lesson", "truth")},
+                "is_answer": number == task.answer,
+                "calls": attempt.actor.calls + attempt.judge.calls + attempt.reflector.calls,
+                "usd": (attempt.actor + attempt.judge + attempt.reflector).usd,
+            }
+            for task in self.results.tasks
+            for number, attempt in enumerate(task.attempts)
+        ]
+        return pandas.DataFrame(rows)
+
+    def __str__(self) -> str:
+        assert self.results.table is not None
+        task_by_task = self.results.settings.get("retries", {}).get("order") == "task"
+        order = ["", "All attempts at a task were played before the next task (order: task)."] if task_by_task else []
+        return "\n".join((*table_lines(self.results.table), *order))
+
+
+async def reflexion_async(
+    config: ReflexionConfig, *, progress: Callable[[Stage], None] = lambda stage: None
+) -> ReflexionResult:
+    """Plays, judges and reflects until every task has ended; the same call resumes a run that was stopped.
+
+    Args:
+        config: Where, who acts, who judges, and how a task is tried again.
+        progress: Called after each attempt that was played or judged, and each lesson.
+
+    Returns:
+        The results; they print as a table, which stands in `results.md` of the folder as well.
+
+    Raises:
+        UsageError: The configuration cannot be carried out, or the folder holds another run.
+        EndpointError: A model's endpoint takes no call.
+        EnvironmentFailure: Nothing can begin in the environment.
+    """
+    _check_output(config)
+    async with session(config, config.output) as made:
+        if made.setting.oracle is None:
+            log.warning(_UNGRADED.format(made.environment, config.output))
+        run = _Run.of(config, made)
+        results = await play_again(
+            made.pool,
+            run.challenges,
+            run.judge,
+            Path(config.output),
+            config.retries,
+            **run.rest,
+            retry_broken=config.retry_broken,
+            retry_unscored=config.retry_unscored,
+            progress=progress,
+        )
+    result = ReflexionResult(results, str(config.output))
+    await asyncio.to_thread(write_output, Path(config.output) / TABLE, f"{result}\n".encode())
+    return result
+
+
+def reflexion(config: ReflexionConfig, *, progress: Callable[[Stage], None] = lambda stage: None) -> ReflexionResult:
+    """Plays, judges and reflects until every task has ended; `reflexion_async` for scripts and notebooks."""
+    return wait_for(lambda: reflexion_async(config, progress=progress))
+
+
+async def plan_reflexion_async(config: ReflexionConfig) -> RunPlan:
+    """What the run would do at most; every part is made, nothing is played. Raises UsageError."""
+    _check_output(config)
+    async with session(config, config.output, planned=True) as made:
+        if made.setting.oracle is None:
+            log.warning(_UNGRADED.format(made.environment, config.output))
+        run = _Run.of(config, made)
+        check_again(made.pool, run.challenges, run.judge, Path(config.output), config.retries, **run.rest)
+        episodes = EpisodePlan.of(made, config.retries.attempts)
+        return plan_retries(episodes, run.judge, asks=run.asks, output=config.output)
+
+
+def plan_reflexion(config: ReflexionConfig) -> RunPlan:
+    """What the run would do at most; every part is made, nothing is played. Raises UsageError."""
+    return wait_for(lambda: plan_reflexion_async(config))
+
+
+def _check_output(config: ReflexionConfig) -> None:
+    expect_place(config.output, "a folder")
+    check_output(Path(config.output) / TRAJECTORIES, "trajectories", continued=True)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The parts of a run, made in its session. `asks`: lessons are drawn by a model."""
+
+    challenges: Sequence[Challenge[Any]]
+    judge: Evaluator | None
+    asks: bool
+    rest: dict[str, Any]
+
+    @classmethod
+    def of(cls, config: ReflexionConfig, made: Session) -> _Run:
+        judge = _judge(config, made)
+        lessons = config.lessons
+        model = None if lessons.model is None else shared_model(config.policy_model, lessons.model, config.calls)
+        make = partial(learner_of_case, made, model, lessons)
+        first = make(Case(""), (), 0)
+        settings = {
+            "policy": made.plan.agent,
+            "environment": made.environment,
+            "run": fingerprint(list(made.run)),
+            "lessons": {**lessons.settings(), "model": _model_name(first, model), "prompt": Reflector(_Nobody()).prompt},
+        }
+        challenges = [challenge_of_case(made, make, row) for row in made.rows]
+        baseline = None if config.baseline is None else Path(config.baseline)
+        rest = {"play": play_of(made), "baseline": baseline, "settings": settings}
+        return cls(challenges, judge, isinstance(first, Reflective), rest)
+
+
+def play_of(made: Session) -> Play[Any]:
+    """How the episodes of a session are played."""
+    return Play(
+        oracle=made.setting.oracle,
+        max_steps=made.max_steps,
+        timeout=made.config.episode_timeout,
+        early_stop=made.early_stop,
+        patience=made.config.patience,
+        leftovers=made.setting.leftovers,
+    )
+
+
+def plan_retries(episodes: EpisodePlan, judge: Evaluator | None, *, asks: bool, output: str | Path) -> RunPlan:
+    """What retries would do at most: a task that is solved is not tried again. `asks`: lessons are drawn by a model."""
+    lessons = episodes.episodes * (episodes.attempts - 1)
+    who = "the environment's labels" if judge is None else judge.info.name
+    work = [episodes.line(), f"judge at most {episodes.todo} attempts by {who}"]
+    if episodes.attempts > 1:
+        work.append(f"draw at most {lessons} lessons")
+    usages = [
+        episodes.all_usage,
+        times(episodes.recorded.judging(judge), episodes.todo),
+        None if asks and lessons else Usage(),
+    ]
+    unknown = "what a lesson takes is not known beforehand" if episodes.usage is not None and usages[2] is None else None
+    return RunPlan(
+        work=(*work, f"would be written to {output}"),
+        counts={
+            "episodes": episodes.episodes,
+            "tasks": episodes.tasks,
+            "done": episodes.done,
+            "attempts": episodes.attempts,
+            "verdicts": episodes.todo,
+            "lessons": lessons,
+        },
+        usage=together(usages),
+        unknown=unknown or NOTHING_RECORDED,
+        most=True,
+        most_seconds=episodes.most_seconds,
+    )
+
+
+def _judge(config: ReflexionConfig, made: Session) -> Evaluator | None:
+    """The judge, with a second one behind it where one is asked for; None: the environment's labels decide."""
+    if config.is_graded_by_oracle:
+        return None
+
+    def make(name: str, judge: JudgeLike) -> Evaluator:
+        try:
+            if isinstance(judge, JudgeConfig) and judge.name == "noisy" and "labels" not in judge.options:
+                return _noisy(judge, Path(config.output) / LABELS, graded=made.setting.oracle is not None)
+            return make_run_judge(judge, policy_model=config.policy_model, concurrency=config.calls, captioner="text")
+        except OptionError as error:
+            raise OptionError(f"{name}.{error}", error.option) from None
+
+    with at_the_same_time():
+        judge = make("judge", config.judge)
+        second = None if config.second is None else make("second", config.second)
+    return judge if second is None else with_second_opinion(judge, second, config.retries.threshold)
+
+
+def _noisy(judge: JudgeConfig, labels: Path, *, graded: bool) -> Evaluator:
+    """The labels of this run, which are not there yet, with errors on purpose."""
+    if not graded:
+        raise UsageError(
+            "noisy: there is no oracle here whose labels it could change; give it `labels`", parameters=("labels",)
+        )
+    around = {key: value for key, value in judge.options.items() if key in AROUND}
+    own = {key: value for key, value in judge.options.items() if key not in around}
+    spec = NoiseSpec(**read_options(NoiseSpec, own, "judge 'noisy'"))
+    return make_judge(NoisyLabels(LabelJudge(labels), spec), **around)
+
+
+def learner_of_case(
+    made: Session, model: LanguageModel | None, spec: ReflectorSpec, row: Case, lessons: Sequence[str], number: int
+) -> Learner:
+    """The agent of an attempt, with its lessons. Raises UsageError for a policy that takes none."""
+    return learner_of(made.plan.make(replace(row, attempt=number)), lessons, model, spec)
+
+
+def challenge_of_case(made: Session, make: Callable[[Case, Sequence[str], int], Learner], row: Case) -> Challenge[Any]:
+    """One task and seed to try several times; `make` makes the agent of an attempt, with the lessons before it."""
+    return Challenge(
+        name=f"{row.task}-s{row.seed}",
+        id=lambda number: made.id(replace(row, attempt=number)),
+        task=partial(made.setting.task, name=row.task, seed=row.seed),
+        learner=partial(make, row),
+        agent=made.plan.agent,
+        metadata={"seed": row.seed, **template_of_case(made, row)},
+        needs=made.setting.needs.get(row.task, frozenset()),
+    )
+
+
+def _model_name(learner: Learner, model: LanguageModel | None) -> str:
+    return (model or learner.reflector.model).name if isinstance(learner, Reflective) else "the policy's own"
+
+
+class _Nobody:
+    """In place of a model where none is asked: the prompt alone is wanted."""
+
+    name = "none"
+
+    async def complete(self, messages: Any, *, form: Any = None, max_tokens: int = 1024, prompt: str = "") -> NoReturn:
+        """Raises UsageError."""
+        raise UsageError("no model is asked here")

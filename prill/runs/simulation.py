@@ -1,0 +1,152 @@
+"""Draw what retries come to under a judge that errs, without playing anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from prill.errors import UsageError
+from prill.evaluators.fitted.calibration import read_calibration
+from prill.evaluators.labels import task_of
+from prill.files.checksums import Checksums
+from prill.files.kinds import TRAJECTORIES
+from prill.files.outputs import expect_place, write_output
+from prill.labels.truth import gold_labels
+from prill.refine.outcomes import RESULTS, read_results
+from prill.refine.simulation import (
+    JudgeModel,
+    Outcome,
+    Recorded,
+    SimulationSpec,
+    judge_of_calibration,
+    judge_of_rates,
+    judge_of_verdicts,
+    simulate,
+    simulation_chart,
+    simulation_lines,
+)
+from prill.run_folder import LABELS
+from prill.store import read_labels, read_trajectories, read_verdicts
+from prill.types import Trajectory
+
+TABLE, CHART, FIGURES = "simulation.md", "simulation.svg", "simulation.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationConfig(SimulationSpec):
+    """What `prill simulate-retries` does: draw what retries come to, by a judge's error rates or by its verdicts."""
+
+    output: Annotated[str | Path, Meta(description="folder for simulation.md, simulation.svg and simulation.json")]
+    recorded: Annotated[str | Path | None, Meta(description="attempts of a run or recording, instead of a success rate")] = None
+    verdicts: Annotated[
+        str | Path | None, Meta(description="verdicts of your judge, instead of error rates; together with labels")
+    ] = None
+    labels: Annotated[str | Path | None, Meta(description="labels of the same attempts")] = None
+    calibration: Annotated[
+        str | Path | None, Meta(description="calibration of that judge; alone: its own record of how the judge errs")
+    ] = None
+    source: Annotated[
+        str | None, Meta(description="labels to use where there are several sources, such as human or oracle")
+    ] = None
+    truth: Annotated[
+        str, Meta(description="of several annotators: majority (a tie is undecided), unanimous, first (line), or a NAME")
+    ] = "majority"
+
+    def check(self) -> None:
+        """Raises UsageError where verdicts come without labels, or the other way round."""
+        if (self.verdicts is None) != (self.labels is None):
+            raise UsageError("verdicts and labels go together: they tell how the judge errs", parameters=("verdicts", "labels"))
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """What was drawn.
+
+    Attributes:
+        outcomes: Success after each number of retries, for each way of retrying.
+        rates: Shares of the judge: false positives among failures, false negatives among successes, unscored among all.
+        output: The folder with table, chart and figures.
+    """
+
+    outcomes: Mapping[str, Sequence[Outcome]]
+    rates: tuple[float, float, float]
+    output: str
+
+    def to_pandas(self) -> Any:
+        """A row for each way of retrying and number of retries."""
+        import pandas
+
+        return pandas.DataFrame([{"way": way, **row._asdict()} for way, rows in self.outcomes.items() for row in rows])
+
+    def __str__(self) -> str:
+        return "\n".join(simulation_lines(self.outcomes, self.rates))
+
+    def _repr_html_(self) -> str:
+        return simulation_chart(self.outcomes)
+
+
+def simulate_retries(config: SimulationConfig) -> SimulationResult:
+    """Draws success against retries for each way of retrying, and writes table, chart and figures.
+
+    Args:
+        config: What is drawn, and by which judge.
+
+    Returns:
+        The outcomes; they print as a table.
+
+    Raises:
+        UsageError: A file cannot be read, or does not tell how the judge errs.
+    """
+    expect_place(config.output, "a folder")
+    judge = _judge(config)
+    recorded = _recorded(Path(config.recorded)) if config.recorded is not None else ()
+    result = SimulationResult(simulate(config, judge, recorded), judge.rates, str(config.output))
+    figures = {
+        "settings": {part.name: getattr(config, part.name) for part in fields(SimulationSpec)},
+        "judge": dict(zip(("false_positives", "false_negatives", "unscored"), judge.rates, strict=True)),
+        "outcomes": {way: [row._asdict() for row in rows] for way, rows in result.outcomes.items()},
+    }
+    for name, text in (
+        (TABLE, f"{result}\n"),
+        (CHART, simulation_chart(result.outcomes)),
+        (FIGURES, json.dumps(figures, indent=1) + "\n"),
+    ):
+        write_output(Path(config.output) / name, text.encode())
+    return result
+
+
+def _judge(config: SimulationConfig) -> JudgeModel:
+    calibration = None if config.calibration is None else read_calibration(str(config.calibration))
+    if config.verdicts is not None and config.labels is not None:
+        truth = gold_labels(read_labels(config.labels), config.source, config.truth)[1]
+        return judge_of_verdicts(list(read_verdicts(config.verdicts)), truth, calibration)
+    return judge_of_rates(config) if calibration is None else judge_of_calibration(calibration)
+
+
+def _recorded(folder: Path) -> list[Recorded]:
+    """The truths of a run's attempts by task: in their order where they were retries, else to be drawn from."""
+    Checksums(folder).check()
+    found = list(_retried(folder) if (folder / RESULTS).exists() else _first_attempts(folder))
+    if not found:
+        raise UsageError(f"{folder}: no attempt there has a label that is decided")
+    return found
+
+
+def _retried(folder: Path) -> Iterator[Recorded]:
+    for task in read_results(folder).tasks:
+        if truths := [attempt.truth for attempt in task.attempts if attempt.truth is not None]:
+            yield Recorded(truths, in_order=True)
+
+
+def _first_attempts(folder: Path) -> Iterator[Recorded]:
+    labels = {label.id: label.success for label in read_labels(folder / LABELS)}
+    by_task: dict[str, list[bool]] = {}
+    for item in read_trajectories(folder / TRAJECTORIES):
+        if isinstance(item, Trajectory) and (truth := labels.get(item.id)) is not None:
+            by_task.setdefault(task_of(item), []).append(truth)
+    yield from map(Recorded, by_task.values())

@@ -1,0 +1,74 @@
+"""Whether WebArena's own sites are ready: addresses, logins, the reset and an oracle, each tried once."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from prill.emulators.settings import Playing
+from prill.emulators.webarena.config import Finding, WebArenaConfig
+from prill.emulators.webarena.config import check_sites as findings
+from prill.runs.base import wait_for
+from prill.runs.rollout.policies import shared_model
+
+
+@dataclass(frozen=True)
+class SitesResult:
+    """What was found, in the order in which it was tried.
+
+    Attributes:
+        findings: One thing that real sites need each, and what is wrong with it; None: nothing.
+    """
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether nothing is missing."""
+        return all(finding.problem is None for finding in self.findings)
+
+    def to_pandas(self) -> Any:
+        """A row for each thing, with its problem."""
+        import pandas
+
+        return pandas.DataFrame([asdict(finding) for finding in self.findings])
+
+    def __str__(self) -> str:
+        return "\n".join(map(line_of_finding, self.findings))
+
+
+def line_of_finding(finding: Finding) -> str:
+    """A finding in words."""
+    return f"{'missing' if finding.problem else 'ok':<8}{finding.what}{f': {finding.problem}' if finding.problem else ''}"
+
+
+async def check_sites_async(
+    config: WebArenaConfig, *, progress: Callable[[Finding], None] = lambda finding: None
+) -> SitesResult:
+    """Tries what a run on WebArena's sites needs, and plays nothing.
+
+    Args:
+        config: The sites, how they are reset, and which tasks are meant.
+        progress: Called after each thing that was tried.
+
+    Returns:
+        What is there, and what is missing.
+
+    Raises:
+        UsageError: The configuration cannot be carried out.
+    """
+    found = []
+    with tempfile.TemporaryDirectory(prefix="prill-check-") as folder:
+        run = Playing(images=Path(folder) / "images", workers=1, model=lambda model: shared_model(None, model, 16))
+        async for finding in findings(config, run):
+            found.append(finding)
+            progress(finding)
+    return SitesResult(tuple(found))
+
+
+def check_sites(config: WebArenaConfig, *, progress: Callable[[Finding], None] = lambda finding: None) -> SitesResult:
+    """Tries what a run on WebArena's sites needs, and plays nothing; `check_sites_async` for scripts and notebooks."""
+    return wait_for(lambda: check_sites_async(config, progress=progress))
