@@ -21,7 +21,6 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from prill.commands.redteam import table
 from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
 from prill.errors import UsageError
 from prill.evaluators.attacks.families import ON_SCREENSHOTS, Variant, families
@@ -31,6 +30,7 @@ from prill.evaluators.fitted.student import Student
 from prill.evaluators.labels import gold_labels, grouped_folds, task_of
 from prill.evaluators.meta.redteam import RedTeam, Trial, effect, red_team, trial, worst_by_family
 from prill.protocols import Evaluator
+from prill.runs.redteam import markdown
 from prill.store import BadLine, read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory, Verdict
 
@@ -85,7 +85,7 @@ def report(name: str, items: Iterable[Trajectory | BadLine], labels: Iterable[La
         except UsageError as error:
             print(f"## {title}\n\nnot possible: {error}\n")
             continue
-        print(f"## {title}\n\n{table(results[title])}\n({perf_counter() - start:.0f} s)\n", flush=True)
+        print(f"## {title}\n\n{markdown(results[title])}\n({perf_counter() - start:.0f} s)\n", flush=True)
     print(f"## failures called successes, %\n\n{summary(results)}\n", flush=True)
 
 

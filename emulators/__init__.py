@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from prill.emulators.own import OwnEnvironmentConfig
     from prill.emulators.pool import Pool
     from prill.emulators.registry import ENVIRONMENTS, make_environment
-    from prill.emulators.settings import EnvironmentConfig, Setting
+    from prill.emulators.settings import EnvironmentConfig
     from prill.emulators.shop import Shop
     from prill.emulators.webarena.config import WebArenaConfig
     from prill.emulators.webarena.environment import WebArena, WebArenaSpec
@@ -60,7 +60,6 @@ __all__ = [
     "PageSpec",
     "Phone",
     "Pool",
-    "Setting",
     "Shop",
     "WebArena",
     "WebArenaConfig",
@@ -95,7 +94,6 @@ _HOMES = {
     "PageSpec": "browser.environment",
     "Phone": "android.phone",
     "Pool": "pool",
-    "Setting": "settings",
     "Shop": "shop",
     "WebArena": "webarena.environment",
     "WebArenaConfig": "webarena.config",

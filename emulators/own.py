@@ -36,7 +36,17 @@ class OwnEnvironmentConfig(GoalsConfig):
 
     @classmethod
     def options_named(cls, name: str) -> Mapping[str, Option]:
-        """The options of the environment of that name, tasks included. Raises UsageError for an unknown one."""
+        """The options of the environment of that name.
+
+        Args:
+            name: `module:Object`, `file.py:Object`, or a name of another package's.
+
+        Returns:
+            Its own options, and those that say its tasks.
+
+        Raises:
+            UsageError: There is no such environment.
+        """
         common = {key: option for key, option in config_options(cls).items() if key not in ("name", "options")}
         return {**{key: one for key, one in _options(name).items() if key not in common}, **common}
 
@@ -55,7 +65,7 @@ class OwnEnvironmentConfig(GoalsConfig):
         return {**table, **plain(options)}
 
     def setting(self, run: Playing) -> Setting[Any]:
-        """Makes an environment for each worker. Raises UsageError."""
+        """Makes an environment for each worker."""
         try:
             environments: list[Any] = [
                 make_environment(self.name, images=run.images, **self.options) for _ in range(run.copies)

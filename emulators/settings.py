@@ -133,13 +133,30 @@ class EnvironmentConfig(Config):
 
     @classmethod
     def chosen(cls, name: str) -> type[EnvironmentConfig]:
-        """The configuration of the environment of that name; that of environments of one's own for any other name."""
+        """The configuration of an environment by its name.
+
+        Args:
+            name: The name; any that is none of prill's stands for an environment of one's own.
+
+        Returns:
+            The class.
+        """
         found: type[EnvironmentConfig] = load_object(_CONFIGS.get(name, _OWN))
         return found
 
     @classmethod
     def options_named(cls, name: str) -> Mapping[str, Option]:
-        """The options of the environment of that name, tasks included. Raises UsageError for an unknown one."""
+        """The options of the environment of that name.
+
+        Args:
+            name: The name.
+
+        Returns:
+            All options, and those that say its tasks.
+
+        Raises:
+            UsageError: There is no such environment.
+        """
         if cls is EnvironmentConfig:
             found: type[EnvironmentConfig] = load_object(_CONFIGS.get(name, _OWN))
             return found.options_named(name)
@@ -152,6 +169,9 @@ class EnvironmentConfig(Config):
         Args:
             value: A name, a table with `name`, or a configuration.
             path: Where it stands, for messages.
+
+        Returns:
+            The configuration, of the class that its name has.
 
         Raises:
             OptionError: A key is unknown, missing, or has a value that does not fit.
@@ -182,13 +202,23 @@ class EnvironmentConfig(Config):
         Args:
             run: What the run tells.
 
+        Returns:
+            Where the run plays, which has to be closed.
+
         Raises:
             UsageError: Options do not go together, or something is missing on this machine.
         """
         raise NotImplementedError
 
     def scripts(self) -> Scripts | None:
-        """Solutions for the policy `scripted`; None: it knows this environment by itself. Raises UsageError without any."""
+        """Solutions for the policy `scripted`.
+
+        Returns:
+            The solutions; None: it knows this environment by itself.
+
+        Raises:
+            UsageError: There is none.
+        """
         raise UsageError(
             "the scripted policy knows MiniWoB++, the airline and the local shop only; choose another policy",
             parameters=("policy",),

@@ -1,7 +1,7 @@
 """An environment of your own: anything with `reset`, `step` and `close`. The keyword parameters of its class are its options.
 
 Run: prill rollout examples/own_environment.py:Counter --goal "Count to 3" --policy examples/own_policy.py:Add -o out
-`--set start=1` sets an option. With a method `grade` the labels are recorded, too; one that takes screenshots has a parameter
+`--start 1` sets an option. With a method `grade` the labels are recorded, too; one that takes screenshots has a parameter
 `images`, the folder for them.
 """
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from prill.refine.retries import RetrySpec
     from prill.refine.rewards.reward import RewardConfig
     from prill.refine.rewards.reward import make_reward as reward
+    from prill.runs.agree import AgreeConfig, AgreeResult, agree
     from prill.runs.annotate import AnnotateConfig, annotate, annotate_async
     from prill.runs.bench import BenchConfig, bench_async
     from prill.runs.data import (
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     )
     from prill.runs.devices import DevicesConfig, devices, devices_async
     from prill.runs.filtered_bc import FilteredBCConfig, filtered_bc, filtered_bc_async
+    from prill.runs.fitting import CalibrateConfig, CalibrateResult, FitConfig, FitResult, calibrate, fit
     from prill.runs.papers import (
         ConversationsConfig,
         ExemplarsConfig,
@@ -64,10 +66,11 @@ if TYPE_CHECKING:
         rank,
         rank_async,
     )
+    from prill.runs.redteam import RedteamConfig, RedteamResult, redteam, redteam_async
     from prill.runs.reflexion import ReflexionConfig, reflexion, reflexion_async
     from prill.runs.report import ReportConfig, report
     from prill.runs.rollout.episodes import EpisodesConfig
-    from prill.runs.rollout.run import RolloutConfig, plan_rollout, rollout, rollout_async
+    from prill.runs.rollout.run import RolloutConfig, RolloutResult, plan_rollout, rollout, rollout_async
     from prill.runs.score import ScoreConfig, ScoreResult, score, score_async
     from prill.runs.serve import ServeConfig, serve, serve_async
     from prill.runs.show import JudgesConfig, ShowConfig, judges, show
@@ -84,12 +87,16 @@ __version__ = "0.1.0"
 __all__ = [
     "AcceptConfig",
     "Action",
+    "AgreeConfig",
+    "AgreeResult",
     "AirlineConfig",
     "AndroidConfig",
     "AnnotateConfig",
     "BadLine",
     "BenchConfig",
     "BrowserGymConfig",
+    "CalibrateConfig",
+    "CalibrateResult",
     "CaptionerConfig",
     "CheckConfig",
     "ConversationsConfig",
@@ -102,6 +109,8 @@ __all__ = [
     "EvaluatorInfo",
     "ExemplarsConfig",
     "FilteredBCConfig",
+    "FitConfig",
+    "FitResult",
     "FormatConfig",
     "InputError",
     "IosConfig",
@@ -119,11 +128,14 @@ __all__ = [
     "PolicyConfig",
     "PrillError",
     "RankConfig",
+    "RedteamConfig",
+    "RedteamResult",
     "ReflexionConfig",
     "ReportConfig",
     "RetrySpec",
     "RewardConfig",
     "RolloutConfig",
+    "RolloutResult",
     "ScoreConfig",
     "ScoreResult",
     "ServeConfig",
@@ -142,11 +154,13 @@ __all__ = [
     "WebArenaConfig",
     "WebConfig",
     "accept",
+    "agree",
     "agreement",
     "annotate",
     "annotate_async",
     "as_judge",
     "bench_async",
+    "calibrate",
     "check",
     "check_sites",
     "check_sites_async",
@@ -160,6 +174,7 @@ __all__ = [
     "exemplars_async",
     "filtered_bc",
     "filtered_bc_async",
+    "fit",
     "from_dataset",
     "judge",
     "judges",
@@ -174,6 +189,8 @@ __all__ = [
     "read_labels",
     "read_trajectories",
     "read_verdicts",
+    "redteam",
+    "redteam_async",
     "reflexion",
     "reflexion_async",
     "report",
@@ -199,12 +216,16 @@ __all__ = [
 # What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
 _HOMES = {
     "AcceptConfig": "runs.data",
+    "AgreeConfig": "runs.agree",
+    "AgreeResult": "runs.agree",
     "AirlineConfig": "emulators.airline.config",
     "AndroidConfig": "emulators.android.config",
     "AnnotateConfig": "runs.annotate",
     "BadLine": "store",
     "BenchConfig": "runs.bench",
     "BrowserGymConfig": "emulators.browsergym.config",
+    "CalibrateConfig": "runs.fitting",
+    "CalibrateResult": "runs.fitting",
     "CaptionerConfig": "captioner.registry",
     "CheckConfig": "runs.data",
     "ConversationsConfig": "runs.papers",
@@ -214,6 +235,8 @@ _HOMES = {
     "EpisodesConfig": "runs.rollout.episodes",
     "ExemplarsConfig": "runs.papers",
     "FilteredBCConfig": "runs.filtered_bc",
+    "FitConfig": "runs.fitting",
+    "FitResult": "runs.fitting",
     "FormatConfig": "datasets.formats",
     "IosConfig": "emulators.ios.config",
     "JudgeConfig": "evaluators.registry",
@@ -226,11 +249,14 @@ _HOMES = {
     "OwnEnvironmentConfig": "emulators.own",
     "PolicyConfig": "policies.registry",
     "RankConfig": "runs.papers",
+    "RedteamConfig": "runs.redteam",
+    "RedteamResult": "runs.redteam",
     "ReflexionConfig": "runs.reflexion",
     "ReportConfig": "runs.report",
     "RetrySpec": "refine.retries",
     "RewardConfig": "refine.rewards.reward",
     "RolloutConfig": "runs.rollout.run",
+    "RolloutResult": "runs.rollout.run",
     "ScoreConfig": "runs.score",
     "ScoreResult": "runs.score",
     "ServeConfig": "runs.serve",
@@ -242,11 +268,13 @@ _HOMES = {
     "WebArenaConfig": "emulators.webarena.config",
     "WebConfig": "emulators.browser.config",
     "accept": "runs.data",
+    "agree": "runs.agree",
     "agreement": "evaluators.meta.agreement:agreement",
     "annotate": "runs.annotate",
     "annotate_async": "runs.annotate",
     "as_judge": "evaluators.function",
     "bench_async": "runs.bench",
+    "calibrate": "runs.fitting",
     "check": "runs.data",
     "check_sites": "runs.sites",
     "check_sites_async": "runs.sites",
@@ -260,6 +288,7 @@ _HOMES = {
     "exemplars_async": "runs.papers",
     "filtered_bc": "runs.filtered_bc",
     "filtered_bc_async": "runs.filtered_bc",
+    "fit": "runs.fitting",
     "from_dataset": "hf_dataset",
     "judge": "evaluators.registry:make_judge",
     "judges": "runs.show",
@@ -274,6 +303,8 @@ _HOMES = {
     "read_labels": "store",
     "read_trajectories": "store",
     "read_verdicts": "store",
+    "redteam": "runs.redteam",
+    "redteam_async": "runs.redteam",
     "reflexion": "runs.reflexion",
     "reflexion_async": "runs.reflexion",
     "report": "runs.report",

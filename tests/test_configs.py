@@ -12,7 +12,8 @@ import pytest
 
 import prill
 from prill.cli.commands import COMMANDS
-from prill.cli.derive import Switches, Words, derive
+from prill.cli.derive import derive
+from prill.cli.words import Switches, Words
 from prill.config.values import Config, config_options
 from prill.errors import UsageError
 from prill.refine import Arm
@@ -420,7 +421,7 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "report": [
         Ways(
-            "t.jsonl -o r.html --verdicts v.jsonl --labels a.jsonl b.jsonl --annotator ada --no-transcripts --threshold 0.5 "
+            "t.jsonl -o r.html --verdicts v.jsonl --labels a.jsonl b.jsonl --truth ada --no-transcripts --threshold 0.5 "
             "--by task,mood",
             """
             trajectories = ["t.jsonl"]
@@ -509,6 +510,159 @@ WAYS: dict[str, list[Ways]] = {
             "webarena in -o out",
             "format = 'webarena'\nsource = 'in'\noutput = 'out'",
             lambda: prill.ConvertConfig(format="webarena", source="in", output=Path("out")),
+        ),
+    ],
+    "agree": [
+        Ways(
+            "v.jsonl l.jsonl --trajectories t.jsonl --by site,agent --against o.jsonl --truth first --disagreements d.jsonl",
+            """
+            verdicts = "v.jsonl"
+            labels = "l.jsonl"
+            trajectories = "t.jsonl"
+            by = ["site", "agent"]
+            against = "o.jsonl"
+            truth = "first"
+            disagreements = "d.jsonl"
+            """,
+            lambda: prill.AgreeConfig(
+                verdicts=Path("v.jsonl"),
+                labels="l.jsonl",
+                trajectories=Path("t.jsonl"),
+                by=["site", "agent"],
+                against="o.jsonl",
+                truth="first",
+                disagreements="d.jsonl",
+            ),
+        ),
+        Ways(
+            "p.jsonl --metric aitw r.jsonl",
+            """
+            verdicts = "p.jsonl"
+            labels = "r.jsonl"
+            metric = "aitw"
+            """,
+            lambda: prill.AgreeConfig(verdicts="p.jsonl", labels="r.jsonl", metric="aitw"),
+        ),
+    ],
+    "fit": [
+        Ways(
+            "a.jsonl b.jsonl l.jsonl -o m.json --harden --families stop-early,error-end --source human --seed 3",
+            """
+            trajectories = ["a.jsonl", "b.jsonl"]
+            labels = "l.jsonl"
+            output = "m.json"
+            harden = true
+            families = ["stop-early", "error-end"]
+            source = "human"
+            seed = 3
+            """,
+            lambda: prill.FitConfig(
+                trajectories=["a.jsonl", Path("b.jsonl")],
+                labels=Path("l.jsonl"),
+                output="m.json",
+                harden=True,
+                families=["stop-early", "error-end"],
+                source="human",
+                seed=3,
+            ),
+        ),
+        Ways(
+            "a.jsonl --kind prior --out-of-fold held.jsonl l.jsonl -o m.json",
+            """
+            trajectories = ["a.jsonl"]
+            labels = "l.jsonl"
+            output = "m.json"
+            kind = "prior"
+            out-of-fold = "held.jsonl"
+            """,
+            lambda: prill.FitConfig(
+                trajectories=["a.jsonl"], labels="l.jsonl", output="m.json", kind="prior", out_of_fold=Path("held.jsonl")
+            ),
+        ),
+    ],
+    "calibrate": [
+        Ways(
+            "v.jsonl l.jsonl -o c.json --trajectories t.jsonl --cost-fp 1 --cost-fn 4 --method isotonic --plot c.svg",
+            """
+            verdicts = "v.jsonl"
+            labels = "l.jsonl"
+            output = "c.json"
+            trajectories = "t.jsonl"
+            cost-fp = 1
+            cost-fn = 4
+            method = "isotonic"
+            plot = "c.svg"
+            """,
+            lambda: prill.CalibrateConfig(
+                verdicts=Path("v.jsonl"),
+                labels="l.jsonl",
+                output="c.json",
+                trajectories="t.jsonl",
+                cost_fp=1,
+                cost_fn=4,
+                method="isotonic",
+                plot="c.svg",
+            ),
+        ),
+        Ways(
+            "v.jsonl l.jsonl -o c.json --target-precision 0.9 --truth Ann",
+            """
+            verdicts = "v.jsonl"
+            labels = "l.jsonl"
+            output = "c.json"
+            target-precision = 0.9
+            truth = "Ann"
+            """,
+            lambda: prill.CalibrateConfig(
+                verdicts="v.jsonl", labels="l.jsonl", output="c.json", target_precision=0.9, truth="Ann"
+            ),
+        ),
+    ],
+    "redteam": [
+        Ways(
+            "a.jsonl l.jsonl -o red --judge modular --captioner text --model m --base-url http://x "
+            "--attacks claim-stop,pad-after --attacks mine.py:politely --max-shift 2 --no-resume",
+            """
+            trajectories = ["a.jsonl"]
+            labels = "l.jsonl"
+            output = "red"
+            attacks = ["claim-stop", "pad-after", "mine.py:politely"]
+            max-shift = 2
+            resume = false
+            judge = {name = "modular", captioner = "text"}
+            model = {name = "m", base-url = "http://x"}
+            """,
+            lambda: prill.RedteamConfig(
+                trajectories=["a.jsonl"],
+                labels=Path("l.jsonl"),
+                output=Path("red"),
+                judge={"name": "modular", "captioner": "text"},
+                model=prill.ModelConfig("m", base_url="http://x"),
+                attacks=["claim-stop", "pad-after", "mine.py:politely"],
+                max_shift=2,
+                resume=False,
+            ),
+        ),
+        Ways(
+            "a.jsonl b.jsonl l.jsonl -o red --judge oracle --judge.labels o.jsonl --source human --budget-usd 0.5 --limit 2",
+            """
+            trajectories = ["a.jsonl", "b.jsonl"]
+            labels = "l.jsonl"
+            output = "red"
+            source = "human"
+            budget-usd = 0.5
+            limit = 2
+            judge = {name = "oracle", labels = "o.jsonl"}
+            """,
+            lambda: prill.RedteamConfig(
+                trajectories=["a.jsonl", "b.jsonl"],
+                labels="l.jsonl",
+                output="red",
+                judge=prill.JudgeConfig("oracle", labels="o.jsonl"),
+                source="human",
+                budget_usd=0.5,
+                limit=2,
+            ),
         ),
     ],
 }
@@ -629,7 +783,7 @@ def test_words_without_a_place_are_refused() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--judge", "vlm", "s.toml"], "s.toml: there is no place for it here; a file of options stands first: s.toml"),
+        (["--judge", "vlm", "s.toml"], "s.toml: there is no place for more words; a file of options stands first: s.toml"),
         (["--judgee", "vlm"], "--judgee: there is no such option (did you mean '--judge'?)"),
         (["--judge", "vlm", "--judge.frame", "2"], "--judge.frame: there is no such option (did you mean '--judge.frames'?)"),
         (["--judge", "vlm", "--judge.frames", "two"], "--judge.frames: Expected `int`"),

@@ -63,6 +63,9 @@ FACES = (
     "prill.config",
     "prill.datasets.formats",
     "prill.emulators",
+    "prill.emulators.airline.desk",
+    "prill.emulators.shop",
+    "prill.runs.rollout",
     "prill.evaluators",
     "prill.evaluators.attacks",
     "prill.evaluators.meta",
@@ -75,11 +78,9 @@ FACES = (
     "prill.refine.rewards",
     "prill.service",
     "prill.testing",
-    "prill.testing.airline",
     "prill.testing.android",
     "prill.testing.conversations",
     "prill.testing.ios",
-    "prill.testing.shop",
     "prill.transcripts",
 )
 MOST_LINES, MOST_NOT_RUN = 150, 8

@@ -30,12 +30,12 @@ class AirlineConfig(PagesConfig, AirlineSpec):
     elsewhere: Annotated[bool, Meta(description="play the desk at $AIRLINE instead of one here ($AIRLINE_TOKEN)")] = False
 
     def check(self) -> None:
-        """Raises UsageError for a window without a size."""
+        """The window's size becomes one text; one without a size is refused."""
         super().check()
         object.__setattr__(self, "tasks", words_of(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
-        """Makes a desk and a window for each worker. Raises UsageError."""
+        """Makes a desk and a window for each worker."""
         from prill.emulators.browser.chromium import Chromium
 
         names = task_names(self.tasks, Airline.tasks())
@@ -62,7 +62,7 @@ class AirlineConfig(PagesConfig, AirlineSpec):
         return Setting(environments, names, Airline.task, Airline.grade, told, close)
 
     def scripts(self) -> Scripts:
-        """Solutions of the scenarios of a desk in this process. Raises UsageError for another desk."""
+        """Solutions of the scenarios of a desk in this process."""
         from prill.emulators.airline.desk import solution
         from prill.emulators.shop.play import Play
 

@@ -39,13 +39,13 @@ class AndroidConfig(GoalsConfig, AndroidSpec):
     ] = None  # type: ignore[assignment]
 
     def check(self) -> None:
-        """Raises UsageError for both a running and a virtual device."""
+        """Devices become one text; a running device beside a virtual one is refused."""
         object.__setattr__(self, "device", device_words(self.device))
         if self.avd and self.device:
             raise UsageError("give either avd or device", parameters=("avd", "device"))
 
     def setting(self, run: Playing) -> Setting[Any]:
-        """Makes a phone for each worker. Raises UsageError."""
+        """Makes a phone for each worker."""
         options = {name: getattr(self, name) for name in options_of(AndroidSpec) if name != "device"}
         named = device_words(self.device)
         devices = [None] * run.copies if self.avd else one_a_worker(run.workers, named, "device")

@@ -27,7 +27,7 @@ class PagesConfig(EnvironmentConfig, PageSpec):
     _told: ClassVar[frozenset[str]] = _PAGES
 
     def check(self) -> None:
-        """Raises UsageError for a window without a size."""
+        """The window's size becomes one text; one without a size is refused."""
         given = self.viewport
         width, _, height = given.partition("x") if isinstance(given, str) else (str(given[0]), "", str(given[1]))
         if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
@@ -56,7 +56,7 @@ class WebConfig(GoalsConfig, PagesConfig):
     _told: ClassVar[frozenset[str]] = _PAGES | {"goal", "start_url"}
 
     def setting(self, run: Playing) -> Setting[Any]:
-        """Makes a browser, and a window for each worker. Raises UsageError."""
+        """Makes a browser, and a window for each worker."""
         from prill.emulators.browser.chromium import Chromium
 
         tasks = self.read_tasks("web")

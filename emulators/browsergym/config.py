@@ -35,7 +35,7 @@ class BrowserGymConfig(EnvironmentConfig):
         object.__setattr__(self, "tasks", words_of(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
-        """Makes an environment for each worker. Raises UsageError."""
+        """Makes an environment for each worker."""
         from prill.emulators.browsergym.environment import BrowserGym
 
         if not self.tasks:

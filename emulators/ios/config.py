@@ -40,7 +40,7 @@ class IosConfig(GoalsConfig, IosSpec):
         object.__setattr__(self, "simulator", device_words(self.simulator))
 
     def setting(self, run: Playing) -> Setting[Any]:
-        """Makes a phone for each worker. Raises UsageError."""
+        """Makes a phone for each worker."""
         named = device_words(self.simulator)
         if self.restore == "clone" and "," not in (named or ""):
             simulators = [named] * run.copies  # every worker has copies of its own of the one simulator

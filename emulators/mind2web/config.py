@@ -52,7 +52,14 @@ class Mind2WebConfig(EnvironmentConfig):
             object.__setattr__(self, "recordings", ",".join(map(str, self.recordings)))
 
     def files(self) -> dict[Path, str]:
-        """The files of recordings, each with the name of its split, else its own. Raises UsageError."""
+        """The files of recordings.
+
+        Returns:
+            Each file with the name of its split, else its own.
+
+        Raises:
+            UsageError: There is none, or one is named twice.
+        """
         found: dict[Path, str] = {}
         for word in (part.strip() for part in str(self.recordings).split(",") if part.strip()):
             split, equals, name = word.partition("=")
@@ -70,7 +77,7 @@ class Mind2WebConfig(EnvironmentConfig):
         return found
 
     def setting(self, run: Playing) -> Setting[Any]:
-        """Opens the recordings. Raises UsageError."""
+        """Opens the recordings."""
         usual = run.marking or Marking()
         spec = Mind2WebSpec(
             within=usual.top if self.within is None else self.within,

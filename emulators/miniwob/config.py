@@ -38,7 +38,7 @@ class MiniWobConfig(EnvironmentConfig):
         object.__setattr__(self, "tasks", words_of(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
-        """Makes a browser, and a page for each worker. Raises UsageError."""
+        """Makes a browser, and a page for each worker."""
         from prill.emulators.browser.chromium import Chromium
         from prill.emulators.miniwob.environment import MiniWoB
 

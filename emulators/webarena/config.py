@@ -74,7 +74,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
     ] = None  # type: ignore[assignment]
 
     def check(self) -> None:
-        """Raises UsageError for options that do not go together."""
+        """Options that do not go together are refused."""
         super().check()
         object.__setattr__(self, "tasks", words_of(self.tasks))
         if self.shop and (self.configs or self.reset or self.cookies):
@@ -83,7 +83,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
             raise UsageError(_NOT_VERIFIED, parameters=("shop", "oracle"))
 
     def setting(self, run: Playing) -> Setting[Any]:
-        """Makes a browser, and sites with their oracle for each worker. Raises UsageError."""
+        """Makes a browser, and sites with their oracle for each worker."""
         from prill.emulators.browser.chromium import Chromium
         from prill.emulators.webarena.environment import all_sites
         from prill.emulators.webarena.tasks import task_of
@@ -134,7 +134,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
         )
 
     def scripts(self) -> Scripts:
-        """Solutions of the local shop's tasks. Raises UsageError without it."""
+        """Solutions of the local shop's tasks."""
         from prill.emulators.shop import Play, shop_solutions
 
         if not self.shop:

@@ -194,11 +194,7 @@ class Agreement:
 
     def table(self) -> Table:
         """One row a figure: name, value, both ends of the 95 % interval and how it was found; null where undefined."""
-        rows = [
-            (figure.name, None if figure.undefined else figure.value, figure.low, figure.high, figure.interval)
-            for figure in (*self.figures, *self.scores)
-        ]
-        return Table(tuple(_COLUMNS), tuple(rows), _COLUMNS)
+        return figure_table((*self.figures, *self.scores))
 
     def to_pandas(self) -> pandas.DataFrame:
         """The table of figures as a data frame.
@@ -209,7 +205,7 @@ class Agreement:
         return self.table().to_pandas()
 
     def __str__(self) -> str:
-        parts = (_of_whom(self), (HEADING, *_table_of_figures(self)), _table_of_counts(self), _not_judged(self))
+        parts = (of_whom(self), (HEADING, *figure_rows(self)), count_rows(self), not_judged_rows(self))
         return "\n\n".join("\n".join(part) for part in parts)
 
     def _repr_html_(self) -> str:
@@ -218,7 +214,7 @@ class Agreement:
         def words(rows: Iterable[str]) -> str:
             return f"<p>{'<br>'.join(map(escape, rows))}</p>"
 
-        return f"<div>{words(_of_whom(self))}{self.table()._repr_html_()}{words(_not_judged(self))}</div>"
+        return f"<div>{words(of_whom(self))}{self.table()._repr_html_()}{words(not_judged_rows(self))}</div>"
 
     def _figure(self, name: str) -> Figure:
         return next(figure for figure in self.figures if figure.name == name)
@@ -227,7 +223,14 @@ class Agreement:
 _COLUMNS: dict[str, type] = {"figure": str, "value": float, "low": float, "high": float, "method": str}
 
 
-def _of_whom(result: Agreement) -> Iterator[str]:
+def figure_table(figures: Iterable[Figure]) -> Table:
+    """One row a figure: name, value, both ends of the 95 % interval and how it was found; null where undefined."""
+    rows = tuple((f.name, None if f.undefined else f.value, f.low, f.high, f.interval) for f in figures)
+    return Table(tuple(_COLUMNS), rows, _COLUMNS)
+
+
+def of_whom(result: Agreement, *, annotated: bool = False) -> Iterator[str]:
+    """Which judge, which labels, and what counts as the truth; that is always told where several people `annotated`."""
     judge, unscored = result.evaluator, sum(result.unscored.values())
     names = (f"{judge.name} {judge.version}", judge.model)
     yield f"Judge: {printable(', '.join(name for name in names if name))}"
@@ -235,11 +238,12 @@ def _of_whom(result: Agreement) -> Iterator[str]:
     yield f"Labels: {printable(result.source)}, {counts}"
     if caution := fitted_caution(result.evaluator.name, result.fitted):
         yield f"Warning: {caution}"
-    if result.truth != "majority":
+    if annotated or result.truth != "majority":
         yield f"Truth: {RULES.get(result.truth, f'the labels of {printable(result.truth)}')}"
 
 
-def _table_of_figures(result: Agreement) -> Iterator[str]:
+def figure_rows(result: Agreement) -> Iterator[str]:
+    """A line a figure."""
     yield from map(figure_row, result.figures)
     constant = "always success" if result.majority_answer else "always failure"
     yield f"{constant + ' (no judge)':<29}{result.majority:>7.3f}"
@@ -248,14 +252,15 @@ def _table_of_figures(result: Agreement) -> Iterator[str]:
         yield "Brier score and calibration error: undefined, as every score is 0 or 1"
 
 
-def _table_of_counts(result: Agreement) -> Iterator[str]:
+def count_rows(result: Agreement) -> Iterator[str]:
+    """Verdicts against labels, counted."""
     c = result.confusion
     yield f"{'':<16}{'label success':>15}{'label failure':>15}"
     yield f"{'judged success':<16}{c.tp:>15}{c.fp:>15}"
     yield f"{'judged failure':<16}{c.fn:>15}{c.tn:>15}"
 
 
-def _not_judged(result: Agreement) -> Iterator[str]:
+def not_judged_rows(result: Agreement) -> Iterator[str]:
     """How the intervals were found, and what no figure speaks of."""
     yield from about_intervals(result.figures, result.clusters, result.clustered_by)
     if result.unscored:

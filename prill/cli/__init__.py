@@ -12,18 +12,21 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, TextIO, cast
 
-from prill.cli.commands import COMMANDS
+from prill.cli.commands import COMMANDS, overview
 from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageError
 
 _COMMANDS = {
     "batch": "judge by batches: requests as files for a batch API or `vllm run-batch`, verdicts from the answers",
-    "agree": "compare verdicts with labels",
-    "fit": "fit a judge to your own labelled trajectories, without a language model",
-    "calibrate": "make a judge's scores probabilities, and choose a threshold",
-    "redteam": "attack judges with false claims and injected text",
     "caption": "put screenshots into words, once each, for judges or to train a captioner",
     "filter": "from verdicts to training rows: keep the steps that a judge found good",
     "train": "a policy or a captioner from rows: a LoRA adapter, or all weights; a ranker or planner from recorded pages",
+}
+_GROUP_OF = {
+    **dict.fromkeys(("serve", "batch", "caption", "judges", "show"), "judge"),
+    **dict.fromkeys(("agree", "fit", "calibrate", "redteam"), "trust"),
+    **dict.fromkeys(("refine", "reflexion", "filter", "train", "watch"), "improve"),
+    **dict.fromkeys(("rollout", "devices"), "play"),
+    **dict.fromkeys(("bench", "rank", "exemplars", "conversations"), "papers"),
 }
 # Verbs that stand in a room below `prill.commands`.
 _MODULES = {
@@ -50,28 +53,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
+    others = {name: (_GROUP_OF[name], purpose) for name, purpose in _COMMANDS.items()}
+    if not words or words[0] in ("-h", "--help"):
+        print(overview(others))
+        return 0 if words else 2
     for length in (2, 1):  # some commands have a name of two words
         if (name := " ".join(words[:length])) in COMMANDS:
             return _run_command(name, words[length:])
-    command = next((word for word in words if not word.startswith("-")), None)
-    parser = argparse.ArgumentParser(
-        prog="prill", description="Judges what a digital agent did, and uses the judgement to make the agent better."
-    )
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
-    verbs = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands (prill COMMAND --help tells more)")
-    for name, purpose in {**{name: one.purpose for name, one in COMMANDS.items()}, **_COMMANDS}.items():
-        verb = verbs.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
-        if name == command and name in _COMMANDS:
-            _module(name).configure(verb)
-    args = parser.parse_args(words)
-    if args.version:
+    command, rest = words[0], words[1:]
+    if command == "--version":
         from prill import __version__
 
         print(f"prill {__version__}")
         return 0
-    if args.command is None:
-        parser.print_help()
+    if command == "completion":
+        return _complete(rest)
+    if command not in _COMMANDS:
+        from prill.registry import nearest
+
+        guess = nearest(command, {**COMMANDS, **_COMMANDS, "completion": ""})
+        print(f"prill: there is no command {command!r}{guess}; prill --help lists them", file=sys.stderr)
         return 2
+    parser = argparse.ArgumentParser(prog="prill")
+    verbs, purpose = parser.add_subparsers(dest="command"), _COMMANDS[command]
+    _module(command).configure(verbs.add_parser(command, description=f"{purpose[0].upper()}{purpose[1:]}."))
+    args = parser.parse_args(words)
     try:
         from prill.cli.showing import logs_shown
 
@@ -93,6 +99,21 @@ def _run(argv: Sequence[str] | None) -> int:
         return 1
     finally:
         import_module("prill.files.lines").forget_streams()
+
+
+def _complete(words: Sequence[str]) -> int:
+    """`prill completion SHELL`."""
+    from prill.cli.completing import SHELLS, completion
+
+    if len(words) != 1 or words[0] not in SHELLS:
+        print(f"prill completion: name the shell: prill completion {'|'.join(SHELLS)} > FILE", file=sys.stderr)
+        return 2
+    try:
+        print(completion(words[0], {name: _module(name).configure for name in _COMMANDS}))
+    except PrillError as error:
+        print(f"prill completion: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def _run_command(name: str, argv: list[str]) -> int:

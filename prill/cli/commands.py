@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from prill.cli.derive import Words
+from prill.cli.words import Words
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,15 @@ GROUPS: Mapping[str, str] = {
     "data": "files",
     "papers": "agents and tables of the papers",
 }
+# The order in which `prill --help` shows commands; others follow in that of COMMANDS.
+_ORDER = (
+    *("score", "serve", "batch", "caption", "judges", "show"),
+    *("agree", "calibrate", "fit", "redteam", "annotate", "report"),
+    *("reflexion", "filter", "train", "refine", "watch"),
+    *("rollout", "devices"),
+    *("convert", "check", "merge", "table", "accept"),
+    *("bench", "rank", "exemplars", "conversations"),
+)
 _JUDGE = frozenset(
     {"away", "form", "image_detail", "image_format", "patience", "probability", "reasoning_effort", "towards", "samples"}
 )
@@ -65,7 +74,6 @@ _LIMITS = frozenset(
 _FILES = dict.fromkeys(("canaries", "canary_labels", "observations", "reference", "student"), "FILE")
 # Options about labels, as `prill.labels.truth` has them.
 _LABELS = {"source": "S", "truth": "RULE|NAME"}
-_ANNOTATOR = {"truth": "--annotator"}
 
 # Of environments and models: docs/environments.md has them.
 _EPISODES = frozenset(
@@ -83,8 +91,19 @@ _EPISODES = frozenset(
         "budget_usd",
     )
 )
-# What a policy or a model has under the same name, and is meant more often.
-_WHOLE = frozenset(f"environment.{name}" for name in ("max_tokens", "timeout", "seed", "options"))
+# What another part has under the same name, and is meant more often.
+_WHOLE = frozenset(
+    {
+        *(f"environment.{name}" for name in ("max_tokens", "timeout", "seed")),
+        *("policy.swipe_up", "policy.device", "model.device", "policy.model.device"),
+    }
+)
+
+_LABELLED = {
+    **_LABELS,
+    **{"trajectories": "TRAJ", "verdicts": "VERDICTS", "labels": "LABELS"},
+    **dict.fromkeys(("output", "out_of_fold", "plot", "against", "disagreements"), "FILE"),
+}
 
 # Of WebArena: what a check of its sites has no use for.
 _SHOWN = frozenset(
@@ -334,7 +353,6 @@ COMMANDS: Mapping[str, Command] = {
         "prill.cli.trusting:report",
         Words(
             ("trajectories",),
-            renamed=_ANNOTATOR,
             metavars={
                 "output": "PAGE",
                 "verdicts": "V",
@@ -383,7 +401,7 @@ COMMANDS: Mapping[str, Command] = {
         "verdicts as a Markdown table, a CSV file or JSON",
         "prill.runs.data:TableConfig",
         "prill.cli.data:table",
-        Words(("verdicts",), renamed=_ANNOTATOR, metavars={"verdicts": "VERDICTS", "labels": "L", "output": "FILE", **_LABELS}),
+        Words(("verdicts",), metavars={"verdicts": "VERDICTS", "labels": "L", "output": "FILE", **_LABELS}),
         (
             "prill table v.jsonl",
             "prill table v.jsonl -o verdicts.csv",
@@ -446,4 +464,83 @@ COMMANDS: Mapping[str, Command] = {
         "`prill convert FORMAT --help` lists the options of a format.\n"
         "Exit codes: 0 all converted, 3 some records are broken and left out, 2 nothing could be read or bad usage.",
     ),
+    "agree": Command(
+        "trust",
+        "compare verdicts with labels",
+        "prill.runs.agree:AgreeConfig",
+        "prill.cli.trusting:agree",
+        Words(("verdicts", "labels"), metavars={**_LABELLED, "corrections": "NAME", "by": "KEY,…"}),
+        (
+            "prill agree v.jsonl labels.jsonl --trajectories t.jsonl --by site,agent",
+            "prill agree v.jsonl labels.jsonl --against other.jsonl --disagreements differ.jsonl",
+            "prill agree predicted.jsonl recorded.jsonl --metric aitw",
+        ),
+    ),
+    "fit": Command(
+        "trust",
+        "fit a judge to your own labelled trajectories, without a language model",
+        "prill.runs.fitting:FitConfig",
+        "prill.cli.trusting:fit",
+        Words(("trajectories", "labels"), metavars=_LABELLED),
+        (
+            "prill fit t.jsonl labels.jsonl -o student.json --out-of-fold held-out.jsonl",
+            "prill fit t.jsonl labels.jsonl -o student.json --evidence-only --source human",
+            "prill fit fit.toml --harden --families stop-early,error-end",
+        ),
+        "Exit codes: 0 fitted, 3 fitted without some broken lines, 2 too few labelled runs or bad usage.",
+    ),
+    "calibrate": Command(
+        "trust",
+        "make a judge's scores probabilities, and choose a threshold",
+        "prill.runs.fitting:CalibrateConfig",
+        "prill.cli.trusting:calibrate",
+        Words(("verdicts", "labels"), metavars=_LABELLED),
+        (
+            "prill calibrate v.jsonl labels.jsonl -o calibration.json --trajectories t.jsonl --plot reliability.svg",
+            "prill calibrate v.jsonl labels.jsonl -o calibration.json --target-precision 0.9",
+            "prill calibrate calibrate.toml --cost-fp 1 --cost-fn 4",
+        ),
+        "Use labels that the judge has not been fitted to: on its own it is surer, and better, than on others. For a fitted\n"
+        "judge that means the verdicts of `prill fit --out-of-fold`. `prill score --calibration FILE` puts the file to use.",
+    ),
+    "redteam": Command(
+        "trust",
+        "attack judges with false claims and injected text",
+        "prill.runs.redteam:RedteamConfig",
+        "prill.cli.trusting:redteam",
+        Words(("trajectories", "labels"), hidden=_JUDGE, metavars={**_LABELLED, "output": "FOLDER"}),
+        (
+            "prill redteam t.jsonl labels.jsonl -o red --judge vlm --model gpt-4o --attacks claim-answer,pad-after --limit 50",
+            "prill redteam t.jsonl labels.jsonl -o red --judge student --judge.model student.json --max-shift 2",
+            "prill redteam redteam.toml --dry-run",
+        ),
+        "Never attack a fitted judge on what it was fitted on: that flatters it. docs/redteam.md explains each family.\n"
+        "Exit codes: 0 done, 1 an attack adds more than --max-shift, 3 done and some verdicts are unscored, 2 nothing could\n"
+        "be read or bad usage, 4 endpoint gone, 130 interrupted.",
+        dry_run=True,
+    ),
 }
+
+
+def overview(others: Mapping[str, tuple[str, str]]) -> str:
+    """The help of `prill` itself: every command in a line, by groups.
+
+    Args:
+        others: Group and purpose of commands that are not in COMMANDS.
+    """
+    found = {name: (command.group, command.purpose) for name, command in COMMANDS.items()} | dict(others)
+    place = {name: index for index, name in enumerate(_ORDER)}
+    lines = [
+        "usage: prill COMMAND [options]",
+        "",
+        "Evaluates trajectories of digital agents, and uses the verdicts to make the agents better.",
+    ]
+    width = max(map(len, found))
+    for group, title in GROUPS.items():
+        names = sorted((name for name in found if found[name][0] == group), key=lambda name: place.get(name, len(place)))
+        lines += ["", f"{group}: {title}", *(f"  {name:<{width}}  {found[name][1]}" for name in names)] if names else []
+    lines += [
+        "",
+        "prill COMMAND --help tells more; prill --version prints the version, prill completion SHELL what a shell loads.",
+    ]
+    return "\n".join(lines)

@@ -6,8 +6,8 @@ import json
 import sys
 from dataclasses import asdict
 
-from prill.cli.derive import Switches
 from prill.cli.showing import progress_bar
+from prill.cli.words import Switches
 from prill.files.outputs import words_beside, write_output
 from prill.runs import data
 

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
 
+from prill.cli.words import Switches as Switches
+from prill.cli.words import Words as Words
 from prill.config.values import Config, PartConfig, config_options, inner_config, load_table, merged
 from prill.errors import PrillError, UsageError
 from prill.files.toml import parse_toml
@@ -28,25 +30,6 @@ from prill.protocols import Captioner, Evaluator, LanguageModel
 from prill.registry import Option, OptionError, load_object, nearest, read_value
 
 _WIDTH = 140
-_METAVARS = {
-    "api_key_env": "VAR",
-    "base_url": "URL",
-    "cache": "DIR",
-    "calibration": "FILE",
-    "captions": "FILE",
-    "gguf": "FILE",
-    "host": "ADDRESS",
-    "labels": "FILE",
-    "media_root": "DIR",
-    "prices": "FILE",
-    "prompt": "FILE.md",
-    "rubrics": "FILE",
-    "shard": "I/N",
-    "token_env": "VAR",
-    "token_file": "FILE",
-    "trajectories": "TRAJ",
-    "transcripts": "DIR",
-}
 # Parts that are nested in parts by the type of an option.
 _PARTS: dict[Any, str] = {
     LanguageModel: "prill.models.registry:ModelConfig",
@@ -91,39 +74,6 @@ class Flag:
     def dotted(self) -> str:
         """The whole path as a flag."""
         return "--" + ".".join(self.path).replace("_", "-")
-
-
-@dataclass(frozen=True)
-class Words:
-    """How the command line of a configuration differs from the rule.
-
-    Attributes:
-        positional: Fields that are given without a flag, in order; one of them may take several words.
-        short: One-letter flags by field.
-        hidden: Paths (dotted) that the help leaves out; they work all the same.
-        renamed: Other flags for a path, such as `--attempts` for `plays`.
-        metavars: What stands for the value in the help, by path.
-        whole: Paths (dotted), or the first names of paths, whose end alone is no flag, so that it means another one.
-    """
-
-    positional: tuple[str, ...] = ()
-    short: Mapping[str, str] = field(default_factory=lambda: {"output": "-o"})
-    hidden: frozenset[str] = frozenset()
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    metavars: Mapping[str, str] = field(default_factory=dict)
-    whole: frozenset[str] = frozenset()
-
-    def metavar(self, path: Sequence[str]) -> str | None:
-        """What stands for the value in the help; None: by its type."""
-        return self.metavars.get(".".join(path)) or self.metavars.get(path[-1]) or _METAVARS.get(path[-1])
-
-
-@dataclass(frozen=True)
-class Switches:
-    """What the command line says of how a command is shown, and not of the run: as JSON, or only as a plan."""
-
-    json: bool = False
-    dry_run: bool = False
 
 
 class Parser(argparse.ArgumentParser):
@@ -192,6 +142,8 @@ class Derived:
 
     def _placed_words(self, words: Sequence[str]) -> dict[str, Any]:
         """Words without a flag by the field they are for; a list takes what the fields after it leave. Raises UsageError."""
+        if (file := next((word for word in words if word.endswith(".toml")), None)) is not None:
+            raise UsageError(f"{file}: there is no place for more words; a file of options stands first: {file}")
         names, words = list(self.positional), list(words)
         places: dict[str, Any] = {}
         while names and words:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from prill.cli.derive import Switches
 from prill.cli.showing import progress_bar, say_problems, show_plan
+from prill.cli.words import Switches
 from prill.files.outputs import is_stdout, words_beside
 from prill.refine.filtered_bc import Audience
 from prill.refine.outcomes import RESULTS

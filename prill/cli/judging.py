@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from prill.cli.derive import Switches
 from prill.cli.showing import figures, progress_bar, say_counts, show_plan
 from prill.cli.stopping import stopping_on_ctrl_c
+from prill.cli.words import Switches
 from prill.evaluators.combine import Savings
 from prill.files.outputs import words_beside
 from prill.files.shards import Shard

@@ -6,10 +6,10 @@ import asyncio
 import json
 import sys
 
-from prill.cli.derive import Switches
 from prill.cli.improving import stage_bar
 from prill.cli.showing import progress_bar, say_problems, show_plan
 from prill.cli.stopping import stopping_on_ctrl_c
+from prill.cli.words import Switches
 from prill.datasets.conversations import Tally
 from prill.models.ledger import usage_text
 from prill.pages.ranking import RankTally

@@ -7,8 +7,8 @@ import json
 import sys
 from dataclasses import asdict
 
-from prill.cli.derive import Switches
 from prill.cli.showing import progress_bar, show_plan
+from prill.cli.words import Switches
 from prill.emulators.webarena.config import Finding, WebArenaConfig
 from prill.record import Recorded
 from prill.runs.devices import DevicesConfig

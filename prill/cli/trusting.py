@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 
-from prill.cli.derive import Switches
-from prill.cli.showing import progress_bar
+from prill.cli.showing import progress_bar, show_plan
+from prill.cli.words import Switches
+from prill.evaluators.fitted.overlap import fitted_caution
 from prill.files.outputs import words_beside
+from prill.runs import agree as agreeing
+from prill.runs import fitting
+from prill.runs.agree import AgreeConfig
 from prill.runs.annotate import AnnotateConfig, Opened
 from prill.runs.annotate import annotate as serve_annotation
 from prill.runs.base import count_trajectories
+from prill.runs.fitting import CalibrateConfig, FitConfig
+from prill.runs.redteam import RedteamConfig, plan_redteam, redteam_async
 from prill.runs.report import ReportConfig
 from prill.runs.report import report as write_report
 from prill.store import encode
 
-EXIT_ALL, EXIT_SOME = 0, 3
+EXIT_ALL, EXIT_TURNED, EXIT_SOME, EXIT_INTERRUPTED = 0, 1, 3, 130
 
 
 def report(config: ReportConfig, switches: Switches) -> int:
@@ -49,3 +56,51 @@ def annotate(config: AnnotateConfig, switches: Switches) -> int:
     result = serve_annotation(config, opened=announce)
     print(encode(result.table()).decode().rstrip() if switches.json else f"\n{result}")
     return EXIT_SOME if result.broken else EXIT_ALL
+
+
+def agree(config: AgreeConfig, switches: Switches) -> int:
+    """`prill agree`; 0."""
+    result = agreeing.agree(config)
+    print(encode(result.to_dict()).decode().rstrip() if switches.json else result, file=words_beside(config.disagreements))
+    return EXIT_ALL
+
+
+def fit(config: FitConfig, switches: Switches) -> int:
+    """`prill fit`; 0 when all was read, 3 when some lines are broken."""
+    result = fitting.fit(config)
+    words = words_beside(config.output, config.out_of_fold)
+    print(encode(result.model.card).decode().rstrip() if switches.json else result, file=words)
+    return EXIT_SOME if result.broken else EXIT_ALL
+
+
+def calibrate(config: CalibrateConfig, switches: Switches) -> int:
+    """`prill calibrate`; 0."""
+    result = fitting.calibrate(config)
+    words = words_beside(config.output, config.plot)
+    print(encode(result.figures).decode().rstrip() if switches.json else result, file=words)
+    if switches.json and (caution := fitted_caution(result.calibration.evaluator.name, result.figures.fitted)):
+        print(f"prill calibrate: {caution}", file=sys.stderr)
+    return EXIT_ALL
+
+
+def redteam(config: RedteamConfig, switches: Switches) -> int:
+    """`prill redteam`; 0, 1 when an attack adds more than is allowed, 3 when verdicts are unscored, 130 when interrupted."""
+    if switches.dry_run:
+        return show_plan("redteam", plan_redteam(config), as_json=switches.json)
+    try:
+        with progress_bar(unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+
+            def show(attack: str, done: int, expected: int) -> None:
+                bar.total, bar.n = expected, done
+                bar.set_postfix_str(attack, refresh=False)
+                bar.update(0)
+
+            result = asyncio.run(redteam_async(config, progress=show))
+    except KeyboardInterrupt:
+        print("prill redteam: stopped; the same command takes up where this run ended", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    print(encode(result.figures).decode().rstrip() if switches.json else result)
+    if result.too_far is not None:
+        print(f"prill redteam: {result.too_far} moves this judge by more than {config.max_shift:g} points", file=sys.stderr)
+        return EXIT_TURNED
+    return EXIT_SOME if result.unscored else EXIT_ALL

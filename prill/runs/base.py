@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from html import escape
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from prill.files.outputs import is_stdout
 from prill.files.spending import SPENDING, SpendingFile, spending_beside, spent_on_record
 from prill.models.ledger import Budget, spending_from
 from prill.scoring import wait_for as wait_for  # here, too: runs use it
+from prill.tables import printable
 
 R = TypeVar("R")
 log = logging.getLogger("prill.runs")
@@ -35,6 +37,11 @@ def apart(run: Callable[[], R]) -> R:
 def opened_folders(paths: Iterable[str | Path]) -> list[str]:
     """The trajectory files that paths and folders name; other files in the folders are logged. Raises UsageError."""
     return [str(path) for path in trajectory_files(list(map(str, paths)), log.warning)]
+
+
+def preformatted(text: str) -> str:
+    """Lines of text as a notebook shows them; names in them may come from files of others."""
+    return f"<pre>{escape(chr(10).join(map(printable, text.splitlines())))}</pre>"
 
 
 def count_lines(paths: Iterable[str], limit: int | None = None) -> int:

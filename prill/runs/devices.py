@@ -28,7 +28,7 @@ class DevicesConfig(Config):
     appium_url: Annotated[str, Meta(description="where an Appium server may be")] = "http://127.0.0.1:4723"
 
     def check(self) -> None:
-        """Raises UsageError for an unknown platform."""
+        """An unknown platform is refused."""
         if unknown := [name for name in self.platforms if name not in PLATFORMS]:
             raise UsageError(f"no platform {', '.join(unknown)}; there are {', '.join(PLATFORMS)}")
 

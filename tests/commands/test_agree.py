@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+import prill
 from prill.cli import main
+from prill.errors import UsageError
 from prill.evaluators import task_names
 from prill.evaluators.meta import agreement_of, pair
 from prill.store import encode, encode_trajectory, read_trajectories
@@ -152,9 +154,41 @@ def test_small_parts_marked_controls_escaped(case: Case, capsys: pytest.CaptureF
 def test_by_needs_trajectories_with_the_key(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     words = case("10", "10")
     assert main(["agree", *words[:2], "--by", "site"]) == 2
-    assert "--by needs --trajectories" in capsys.readouterr().err
+    assert "by needs trajectories" in capsys.readouterr().err
     assert main(["agree", *words, "--by", "colour"]) == 2
     assert "there are: site, agent, platform, task, truncated" in capsys.readouterr().err
+
+
+def test_python_compares_as_the_command_does(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = case("1100-11010", "1010110101", "1110", other="0101010101")
+    more = ["--by", "site,agent", "--against", str(tmp_path / "other.jsonl"), "--disagreements", str(tmp_path / "d.jsonl")]
+    page, found = agree([*words, *more], capsys), as_json([*words, *more], capsys)
+    written = (tmp_path / "d.jsonl").read_bytes()
+    config = prill.AgreeConfig(
+        verdicts=words[0],
+        labels=words[1],
+        trajectories=tmp_path / "t.jsonl",
+        by=["site", "agent"],
+        against=tmp_path / "other.jsonl",
+        disagreements=tmp_path / "d.jsonl",
+    )
+    result = prill.agree(config)
+    assert capsys.readouterr() == ("", ""), "the library prints nothing"
+    assert f"{result}\n" == page
+    assert json.loads(encode(result.to_dict())) == found
+    assert (tmp_path / "d.jsonl").read_bytes() == written
+    assert result.agreement.kappa.value == next(f["value"] for f in found["figures"] if f["name"] == "kappa")
+    assert [row["value"] for row in result.table("site").to_rows()] == [part["value"] for part in found["slices"]["site"]]
+    assert result.table().to_rows()[0]["figure"] == "accuracy"
+    with pytest.raises(UsageError, match="it has: site, agent"):
+        result.table("colour")
+    shown = result._repr_html_()
+    assert "McNemar" in shown and "\x1b" not in shown
+
+
+def test_options_that_exclude_each_other_are_told() -> None:
+    with pytest.raises(UsageError, match="corrections are of whole trajectories, not of steps"):
+        prill.AgreeConfig(verdicts="v", labels="l", steps=True, corrections="webarena")
 
 
 def test_agents_ranked_by_judge_and_label(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +222,6 @@ def test_truth_is_chosen_by_rule_or_name(case: Case, capsys: pytest.CaptureFixtu
     for rule, (tp, fp, undecided) in truths.items():
         found = as_json([*words, "--truth", rule], capsys)
         assert (found["confusion"]["tp"], found["confusion"]["fp"], found["undecided"]) == (tp, fp, undecided)
-    assert as_json([*words, "--annotator", "P1"], capsys) == as_json([*words, "--truth", "P1"], capsys)
     shown = agree(words, capsys)
     assert "Truth: the majority of the annotators who decided; a tie is undecided" in shown
     assert "1 undecided labels (1 tie)" in shown
@@ -263,7 +296,7 @@ def test_corrections_on_request_are_counted(case: Case, capsys: pytest.CaptureFi
     shown = agree(words, capsys)
     assert "3 trajectories are of such a task, the labels of 2 changed" in shown
     assert "GPT-4 agent" in shown
-    assert "Without --trajectories an id is taken for the id of its task" in agree([*words[:2], *words[-2:]], capsys)
+    assert "Without trajectories an id is taken for the id of its task" in agree([*words[:2], *words[-2:]], capsys)
 
 
 def test_unknown_corrections_are_an_error(case: Case, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+import prill
 from prill.cli import main
+from prill.errors import UsageError
 from prill.store import write_trajectories
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -140,7 +142,20 @@ def test_what_is_not_compared_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_options_of_verdicts_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     one = written(tmp_path / "r.jsonl", ("a", "g", [UP]))
     assert main(["agree", one, one, "--metric", "aitw", *words]) == 2
-    assert f"{words[0]} is about verdicts" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert f"{words[0][2:]} is about verdicts" in shown and f"({words[0]})" in shown
+
+
+def test_python_matches_as_the_command_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = written(tmp_path / "r.jsonl", ("a", "tea", RECORDED), boxes=True)
+    predicted = written(tmp_path / "p.jsonl", ("a", "tea", [tap(0.715, 0.70), LEFT, TYPED, DONE]))
+    assert main(["agree", predicted, recorded, "--metric", "aitw"]) == 0
+    page = capsys.readouterr().out
+    result = prill.agree(prill.AgreeConfig(verdicts=predicted, labels=recorded, metric="aitw"))
+    assert f"{result}\n" == page
+    assert {row["figure"]: row["value"] for row in result.table().to_rows()}["action"] == 0.75
+    with pytest.raises(UsageError, match="compares actions"):
+        _ = result.agreement
 
 
 def test_two_predictions_of_one_episode_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

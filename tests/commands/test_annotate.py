@@ -90,7 +90,7 @@ def test_ctrl_c_gives_summary_without_token(tmp_path: Path) -> None:
     assert summary["pairs"] == [{"annotator": "anna", "common": 3, "agreed": 2, "undecided": 0, "kappa": pytest.approx(0.4)}]
     assert err.splitlines() == [
         "prill annotate: e.jsonl: 1 labels not made by people are left out",
-        "prill annotate: e.jsonl: 1 labels of me are left out: only -o is continued",
+        "prill annotate: e.jsonl: 1 labels of me are left out: only those of the output are continued",
     ]
     assert token not in out + err + (tmp_path / "l.jsonl").read_text()
 

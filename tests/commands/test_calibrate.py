@@ -11,6 +11,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+import prill as library
 from prill.store import encode, encode_trajectory
 from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
 
@@ -100,12 +101,15 @@ def test_few_tasks_give_a_warning(files: tuple[Path, Path, Path], prill: Prill) 
     ("words", "message"),
     [
         (["--source", "human", "--target-precision", "0.999"], "no threshold has a precision of at least 0.999"),
-        (["--source", "human", "--target-precision", "7"], "between 0 and 1"),
-        (["--source", "human", "--target-precision", "high"], "give a precision between 0 and 1"),
-        (["--source", "human", "--cost-fp", "1"], "go together"),
-        (["--source", "human", "--cost-fp", "one", "--cost-fn", "1"], "give a cost above 0"),
-        (["--source", "human", "--cost-fp", "1", "--cost-fn", "0"], "above 0"),
-        (["--source", "human", "--cost-fp", "1", "--cost-fn", "2", "--target-precision", "0.5"], "choose one"),
+        (["--source", "human", "--target-precision", "7"], "--target-precision: Expected `float` < 1.0, got '7'"),
+        (["--source", "human", "--target-precision", "high"], "--target-precision: Expected `float`, got `str`, got 'high'"),
+        (["--source", "human", "--cost-fp", "1"], "go together: only their ratio matters (--cost-fp, --cost-fn)"),
+        (["--source", "human", "--cost-fp", "one", "--cost-fn", "1"], "--cost-fp: Expected `float`, got `str`, got 'one'"),
+        (["--source", "human", "--cost-fp", "1", "--cost-fn", "0"], "--cost-fn: Expected `float` > 0.0, got '0'"),
+        (
+            ["--source", "human", "--cost-fp", "1", "--cost-fn", "2", "--target-precision", "0.5"],
+            "choose a precision or the costs",
+        ),
         (["--source", "oracle"], "299 successes and 0 failures"),
         ([], "human, oracle"),
     ],
@@ -124,3 +128,25 @@ def test_trajectories_must_match_verdicts(files: tuple[Path, Path, Path], prill:
     trajectories.write_text(trajectories.read_text().replace('{"id":"', '{"id":"x'))
     done = prill("calibrate", verdicts, labels, "-o", "c.json", "--source", "human", "--trajectories", trajectories)
     assert (done.returncode, "others than those judged" in done.stderr) == (2, True), done.stderr
+
+
+def test_python_calibrates_as_the_command_does(
+    files: tuple[Path, Path, Path], prill: Prill, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdicts, labels, trajectories = files
+    words = ("--source", "human", "--trajectories", trajectories, "--cost-fp", "1", "--cost-fn", "4", "--plot", "c.svg")
+    done = prill("calibrate", verdicts, labels, "-o", "c.json", *words)
+    capsys.readouterr()
+    config = library.CalibrateConfig(
+        verdicts=verdicts, labels=labels, output="p.json", source="human", trajectories=trajectories, cost_fp=1, cost_fn=4
+    )
+    result = library.calibrate(config)
+    assert capsys.readouterr() == ("", ""), "the library prints nothing"
+    assert f"{result}\n" == done.stdout
+    assert Path("p.json").read_bytes() == Path("c.json").read_bytes()
+    assert result.svg() == Path("c.svg").read_text() and result.svg() in result._repr_html_()
+    assert result.threshold == json.loads(Path("c.json").read_text())["threshold"] == 0.2
+    assert 0 <= result.calibration(0.3) <= 1
+    rows = result.table().to_rows()
+    assert {row["scores"] for row in rows} == {"before", "after"}
+    assert sum(row["runs"] for row in rows if row["scores"] == "after") == 299

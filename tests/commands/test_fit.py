@@ -17,6 +17,8 @@ import pytest
 if importlib.util.find_spec("sklearn") is None:
     pytest.skip("scikit-learn is not installed: pip install 'prill[student]'", allow_module_level=True)
 
+import prill as library
+
 ROOT = Path(__file__).resolve().parents[2]
 Prill = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -52,6 +54,27 @@ def test_fit_gives_a_card_and_a_usable_judge(files: tuple[Path, Path], prill: Pr
     assert scored.returncode == 0, scored.stderr
     compared = prill("agree", "v.jsonl", files[1], "--source", "human", "--json")
     assert json.loads(compared.stdout)["confusion"] == {"tp": 30, "fp": 0, "tn": 30, "fn": 0}
+
+
+def test_python_fits_as_the_command_does(files: tuple[Path, Path], prill: Prill, capsys: pytest.CaptureFixture[str]) -> None:
+    with files[0].open("a") as file:
+        file.write('{"id": "x"}\n')
+    words = ("--source", "human", "--harden", "--families", "stop-early,answer-short", "--out-of-fold", "held.jsonl")
+    done = prill("fit", *files, "-o", "m.json", *words)
+    capsys.readouterr()
+    families = ["stop-early", "answer-short"]
+    config = library.FitConfig(
+        trajectories=[files[0]], labels=files[1], output="p.json", source="human", harden=True, families=families
+    )
+    result = library.fit(config.but(out_of_fold="p.jsonl"))
+    assert capsys.readouterr() == ("", ""), "the library prints nothing"
+    assert f"{result}\n" == done.stdout
+    assert Path("p.json").read_bytes() == Path("m.json").read_bytes()
+    assert Path("p.jsonl").read_bytes() == Path("held.jsonl").read_bytes()
+    assert [problem.partition(": ")[0] for problem in result.broken] == [f"{files[0]}:61"]
+    rows = {row["runs"]: row for row in result.table().to_rows()}
+    assert rows["all (5 folds by task)"]["kappa"] == result.model.card.all_runs.kappa
+    assert {"all, were it not hardened", "those not cut off", "site0, fitted on the others"} <= rows.keys()
 
 
 def test_json_card_has_hashes_and_fits_equal(files: tuple[Path, Path], prill: Prill) -> None:

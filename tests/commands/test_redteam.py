@@ -9,8 +9,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+import prill as library
 from prill.evaluators.attacks.families import FAMILIES
 from prill.evaluators.attacks.families import families as all_families
+from prill.runs.redteam import plan_redteam
 from prill.testing import Faults, MockServer
 
 Prill = Callable[..., CompletedProcess[str]]
@@ -64,6 +66,48 @@ def test_table_rows_have_the_heading_cells(prill: Prill, tmp_path: Path) -> None
     assert {len(row) for row in rows} == {len(rows[0])}
 
 
+def test_python_attacks_as_the_command_does(prill: Prill, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs, labels = write(tmp_path)
+    words = ("--attacks", "claim-stop,claim-answer,inject-screenshot", "--max-shift", 66)
+    done = prill("redteam", runs, labels, "--judge", "self-report", "-o", "out", *words)
+    capsys.readouterr()
+    config = library.RedteamConfig(
+        trajectories=[runs],
+        labels=labels,
+        output="mine",
+        judge="self-report",
+        attacks=["claim-stop", "claim-answer", "inject-screenshot"],
+        max_shift=66,
+    )
+    seen: list[tuple[str, int, int]] = []
+    result = library.redteam(config, progress=lambda *state: seen.append(state))
+    assert capsys.readouterr() == ("", ""), "the library prints nothing"
+    assert f"{result}\n" == done.stdout
+    for name in ("redteam.json", "redteam.md", "redteam.svg"):
+        assert (tmp_path / "mine" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+    assert (done.returncode, result.too_far, result.worst.attack) == (1, "claim-stop", "claim-stop")
+    assert result.svg() == (tmp_path / "mine" / "redteam.svg").read_text() and result.svg() in result._repr_html_()
+    assert (seen[0][0], seen[-1]) == ("before", ("inject-screenshot", 32, 32))
+    rows = {row["attack"]: row for row in result.table().to_rows()}
+    assert rows["claim-answer"]["false_positives_change"] == pytest.approx(4 / 6)
+    assert (rows["claim-stop"]["applies"], rows["inject-screenshot"]["recall_n"]) == (4, None)
+    again = library.redteam(config.but(max_shift=None))
+    assert (again.too_far, again.figures) == (None, result.figures)
+
+
+def test_plan_counts_each_attack(prill: Prill, tmp_path: Path) -> None:
+    runs, labels = write(tmp_path)
+    judge = ("--judge", "self-report", "-o", "out", "--attacks", "claim-stop,claim-answer")
+    planned = json.loads(prill("redteam", runs, labels, *judge, "--dry-run", "--json").stdout)
+    assert (planned["trajectories"], planned["done"], planned["calls"]) == (24, 0, 0)
+    assert not (tmp_path / "out").exists()
+    prill("redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", "claim-stop")
+    config = library.RedteamConfig(
+        trajectories=[runs], labels=labels, output="out", judge="self-report", attacks=["claim-stop", "claim-answer"]
+    )
+    assert plan_redteam(config).counts == {"trajectories": 8, "done": 16, "broken": 0}
+
+
 def test_json_output_equals_the_file(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     command = ("redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", "claim-stop, claim-answer")
@@ -112,8 +156,8 @@ def test_unscored_are_counted_and_exit_is_3(prill: Prill, tmp_path: Path) -> Non
     [
         (("--attacks", "nope"), "unknown attack 'nope'; there are: claim-thoughts"),
         (("--attacks", ","), "no attack is chosen (--attacks)"),
-        (("--attack", "json:nope"), "json has no 'nope'"),
-        (("--max-shift", "-1"), "-1 is no number of points from 0"),
+        (("--attacks", "json:nope"), "json has no 'nope'"),
+        (("--max-shift", "-1"), "--max-shift: Expected `float` >= 0.0, got '-1'"),
         (("--judge", "nobody"), "unknown judge 'nobody'"),
         (("--source", "oracle"), "no label has source 'oracle'; there are: human"),
     ],
@@ -171,14 +215,14 @@ def test_own_attack_beside_a_family(prill: Prill, tmp_path: Path) -> None:
         "def politely(trajectory):\n    return replace(trajectory, answer='It is done, thank you.')\n"
     )
     judge = ("--judge", "self-report", "-o", "out", "--json")
-    done = prill("redteam", runs, labels, *judge, "--attack", "mine.py:politely", "--attack", "claim-stop")
+    done = prill("redteam", runs, labels, *judge, "--attacks", "mine.py:politely", "--attacks", "claim-stop")
     assert done.returncode == 0
     mine, stop = json.loads(done.stdout)["effects"]
     assert (mine["attack"], mine["family"], stop["attack"]) == ("politely", "politely", "claim-stop")
     assert mine["false_positives"]["change"] == pytest.approx(4 / 6)
     before = (tmp_path / "out" / "politely.jsonl").read_text()
     (tmp_path / "mine.py").write_text("def politely(trajectory):\n    return None\n")
-    again = prill("redteam", runs, labels, *judge, "--attack", "mine.py:politely")
+    again = prill("redteam", runs, labels, *judge, "--attacks", "mine.py:politely")
     assert again.returncode == 2, "verdicts under another attack of that name are not taken for its own"
     assert (tmp_path / "out" / "politely.jsonl").read_text() == before
 

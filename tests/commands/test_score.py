@@ -1,7 +1,6 @@
 """`prill score` as a user meets it: exit codes, messages, resume, and one clear error for each kind of bad input."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from prill.cli.commands import COMMANDS, GROUPS
 from prill.store import read_verdicts
 from prill.testing import MockServer
 
@@ -304,14 +304,29 @@ def test_key_stays_out_of_files_and_output(prill: Prill, server: MockServer, tmp
     assert result.returncode == 0
 
 
-def test_help_lists_every_command(prill: Prill) -> None:
-    result = prill("--help")
-    assert result.returncode == 0
+def test_help_lists_every_command_once_by_groups(prill: Prill) -> None:
+    shown = prill("--help").stdout
+    groups = [line.partition(":")[0] for line in shown.splitlines() if line.partition(":")[0] in GROUPS]
+    assert groups == list(GROUPS)
+    listed = [line.split()[0] for line in shown.splitlines() if line.startswith("  ")]
+    assert len(listed) == len(set(listed))
+    assert set(listed) >= {*COMMANDS, "score", "agree", "rollout", "convert"}
     for verb in ("score", "agree", "rollout", "convert"):
-        assert verb in result.stdout
         assert prill(verb, "--help").returncode == 0
-    assert prill("scoer").returncode == 2
-    assert os.linesep.join(["prill 0.1.0", ""]) == prill("--version").stdout
+    assert prill("--version").stdout == "prill 0.1.0\n"
+    assert (prill().returncode, prill().stdout) == (2, shown)
+
+
+def test_an_unknown_command_names_the_nearest(prill: Prill) -> None:
+    done = prill("scoer", "t.jsonl")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "prill: there is no command 'scoer' (did you mean 'score'?); prill --help lists them\n"
+
+
+def test_help_loads_no_parser_and_no_registry() -> None:
+    program = "import sys\nfrom prill.cli import main\nmain(['--help'])\nprint(*sys.modules, file=sys.stderr)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr.split()
+    assert not {"prill.cli.derive", "prill.registry", "prill.config.values", "prill.scoring"} & set(loaded)
 
 
 def test_a_script_scores_as_the_command_does(prill: Prill, server: MockServer, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def labels() -> dict[str, LabelRecord]:
 
 
 def by_id(folder: Path) -> dict[str, Trajectory]:
-    read = [t for t in read_trajectories(folder / "trajectories.jsonl") if isinstance(t, Trajectory)]
+    read = list(read_trajectories(folder / "trajectories.jsonl", on_error="skip"))
     assert len({t.id for t in read}) == len(read)
     return {t.id: t for t in read}
 

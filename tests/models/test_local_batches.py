@@ -305,9 +305,9 @@ def test_embedded_is_adapted_by_its_name(
     step = Step(Observation(text=seen), Action("click", "[a]   -> CLICK", target="1"))
     write_trajectories(tmp_path / "gold.jsonl", [Trajectory(id="t", task=Task(id="t", goal="Go"), steps=(step,))])
     words = ["rollout", "mind2web", "--recordings", str(tmp_path / "gold.jsonl"), "--policy", "mindact"]
-    words += ["--model", "local:embedded", "--set", "model.device=cpu"]
+    words += ["--model", "local:embedded", "--model.device", "cpu"]
     agents, answers = [], []
-    for run, more in (("plain", []), ("adapted", ["--set", f"model.adapter={tmp_path / 'tuned'}"])):
+    for run, more in (("plain", []), ("adapted", ["--model.adapter", str(tmp_path / "tuned")])):
         assert main([*words, *more, "-o", str(tmp_path / run)]) == 0
         (episode,) = (item for item in read_trajectories(tmp_path / run) if isinstance(item, Trajectory))
         agents.append(episode.agent)

@@ -81,7 +81,17 @@ class EpisodesConfig(Config):
 class Session:
     """What a configuration asks to be played: where, by whom, and which episodes.
 
-    `run` is what tells this run from others in the same folder: its episodes have ids of their own.
+    Args:
+        config: The configuration.
+        output: The folder of the run.
+        environment: The environment's name.
+        setting: The environments with their tasks and oracle.
+        pool: The environments as episodes borrow them.
+        plan: Who plays.
+        rows: The episodes.
+        early_stop: Stops an agent that repeats itself; None: nothing does.
+        max_steps: Actions of an episode, at most.
+        run: What tells this run from others in the same folder: its episodes have ids of their own.
     """
 
     config: EpisodesConfig
@@ -96,11 +106,28 @@ class Session:
     run: Sequence[object] = field(default=())
 
     def id(self, row: Case) -> str:
-        """Names the episode."""
+        """Names the episode.
+
+        Args:
+            row: The episode.
+
+        Returns:
+            Its id: the same for the same case under the same settings.
+        """
         return row.id(self.environment, fingerprint([*self.run, self.setting.contents.get(row.task)]))
 
     def model(self, other: ModelLike | None = None) -> Any:
-        """Another model at the place of the run's, or the run's. Raises UsageError."""
+        """A model at the place of the run's.
+
+        Args:
+            other: Its name, a description of it, or a made one; None: the run's own.
+
+        Returns:
+            The model.
+
+        Raises:
+            UsageError: Nothing names a model, or an option is none of its.
+        """
         return shared_model(self.config.model, other, _calls(self.config))
 
 
@@ -125,6 +152,9 @@ async def session(
         plan: A file that lists the episodes of the scripted policy, instead of tasks and seeds.
         behaviour: How the scripted policy plays: names with commas between.
         planned: Nothing is played, and no file is written.
+
+    Returns:
+        The session, open while the block runs.
 
     Raises:
         UsageError: The configuration cannot be carried out.
@@ -228,7 +258,19 @@ def _cases(
 class EpisodePlan:
     """The episodes of a session, as far as they are known before they are played.
 
-    `attempts` is how often each may be played. `usage` is what an episode asks of models: None where nothing is known of it.
+    Args:
+        episodes: How many there are.
+        tasks: How many tasks they are of.
+        done: How many are on record already.
+        attempts: How often each may be played.
+        agent: Who plays.
+        environment: The environment's name.
+        max_steps: Actions of an episode, at most.
+        timeout: Seconds of an episode, at most.
+        workers: Episodes at a time.
+        usage: What an episode asks of models; None: nothing is known of it.
+        recorded: What the folder holds.
+        graded: The environment has an oracle.
     """
 
     episodes: int
@@ -246,7 +288,18 @@ class EpisodePlan:
 
     @classmethod
     def of(cls, made: Session, attempts: int = 1) -> EpisodePlan:
-        """The plan of a session that was made, each episode up to so many times."""
+        """The plan of a session that was made.
+
+        Args:
+            made: The session.
+            attempts: How often each episode may be played.
+
+        Returns:
+            The plan.
+
+        Raises:
+            UsageError: The folder holds something else.
+        """
         recorded = recorded_in(made.output)
         there = recorded.ids - (recorded.broken if made.config.retry_broken else frozenset())
         return cls(

@@ -42,7 +42,7 @@ class RolloutConfig(EpisodesConfig):
 class RolloutResult:
     """What was recorded.
 
-    Attributes:
+    Args:
         counts: Episodes by how they ended.
         output: The folder.
         graded: The environment has an oracle.
@@ -180,7 +180,17 @@ async def plan_episodes(config: RolloutConfig) -> EpisodePlan:
 
 
 def plan_rollout(config: RolloutConfig) -> RunPlan:
-    """What the run would do and ask of models, found out without a call. Raises UsageError."""
+    """What the run would do and ask of models, found out without a call.
+
+    Args:
+        config: What to play, by whom, and where records go.
+
+    Returns:
+        Episodes to play, calls and cost.
+
+    Raises:
+        UsageError: The configuration cannot be carried out.
+    """
     return wait_for(lambda: plan_episodes(config)).run_plan()
 
 

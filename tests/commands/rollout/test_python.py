@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import prill
+from prill import plan_rollout, rollout
 from prill.cli import main
 from prill.errors import UsageError
-from prill.runs.rollout import plan_rollout, rollout
 from prill.store import read_trajectories
 from prill.types import Task, Trajectory
 
@@ -19,7 +19,6 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 COUNTER, ADD = f"{EXAMPLES / 'own_environment.py'}:Counter", f"{EXAMPLES / 'own_policy.py'}:Add"
 SCRIPT = f"""
 import prill
-from prill.runs.rollout import rollout
 
 config = prill.RolloutConfig(
     environment=prill.OwnEnvironmentConfig(name={COUNTER!r}, goal=["Count to 3", "Count to 2"], options={{"start": 1}}),
@@ -27,7 +26,7 @@ config = prill.RolloutConfig(
     seeds=range(2),
     output="script",
 )
-result = rollout(config)
+result = prill.rollout(config)
 print(result.counts.success, len(result.trajectories()), result.graded)
 """
 

@@ -1,0 +1,108 @@
+"""Shell completion: a script that knows commands, flags, the names of parts such as judges, and their options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, cast, get_args, get_origin
+
+from prill.cli.commands import COMMANDS, Command
+from prill.cli.derive import Derived, Flag, derive
+from prill.errors import MissingExtra
+from prill.registry import Registry, load_object
+
+SHELLS = ("bash", "zsh", "fish")
+# Where the names of parts stand, by kind.
+_REGISTRIES = {
+    "captioner": "prill.captioner.registry:CAPTIONERS",
+    "format": "prill.datasets.formats:FORMATS",
+    "judge": "prill.evaluators.registry:JUDGES",
+    "policy": "prill.policies.registry:POLICIES",
+}
+
+
+def completion(shell: str, others: Mapping[str, Callable[[argparse.ArgumentParser], object]] | None = None) -> str:
+    """The script that a shell loads.
+
+    Args:
+        shell: One of SHELLS.
+        others: Commands that are not in COMMANDS, with what declares their options.
+
+    Raises:
+        MissingExtra: shtab is not installed.
+    """
+    try:
+        import shtab
+    except ImportError:
+        raise MissingExtra("shtab") from None
+    parser, made = argparse.ArgumentParser(prog="prill"), list[argparse.ArgumentParser]()
+    # The parser of a command is derived from its configuration; add_parser would make another one.
+
+    def ready(**_: Any) -> argparse.ArgumentParser:
+        return made.pop()
+
+    verbs = parser.add_subparsers(dest="command", parser_class=cast(Any, ready))
+    for name, command in COMMANDS.items():
+        made.append(_parser(name, command, shtab.FILE))
+        verbs.add_parser(name, help=command.purpose)
+    for name, configure in (others or {}).items():
+        made.append(argparse.ArgumentParser(prog=f"prill {name}"))
+        configure(verbs.add_parser(name, help=""))
+    made.append(argparse.ArgumentParser(prog="prill completion"))
+    verbs.add_parser("completion", help="what a shell loads").add_argument("shell", choices=SHELLS)
+    return str(shtab.complete(parser, shell=shell))
+
+
+def _parser(name: str, command: Command, files: Any) -> argparse.ArgumentParser:
+    """The parser of a command with the options of every part that it can name."""
+    derived = _derived(name, command, [])
+    parser, known = derived.parser, set(derived.parser._option_string_actions)
+    for action in derived.parser._actions:
+        _describe(action, derived.flags.get(action.dest), files)
+    for flag in (flag for flag in derived.flags.values() if len(flag.path) == 1):
+        for part in _names(flag):
+            other = _derived(name, command, [flag.dotted, part] if flag.names else [part])
+            for action in other.parser._actions:
+                if new := [option for option in action.option_strings if option not in known]:
+                    known |= set(new)
+                    kind: Any = {"action": "store_true"} if action.nargs == 0 else {}
+                    _describe(parser.add_argument(*new, help=action.help, **kind), other.flags.get(action.dest), files)
+    return parser
+
+
+def _describe(action: argparse.Action, flag: Flag | None, files: Any) -> None:
+    """Says which words may follow: names, choices or files."""
+    if flag is None or action.nargs == 0:
+        return
+    if choices := _choices(flag):
+        action.choices = choices
+    elif flag.part is None and Path in _alternatives(flag.option.type):
+        action.complete = files  # type: ignore[attr-defined]
+    if not action.option_strings:
+        action.nargs = "*" if any(get_origin(hint) is Sequence for hint in _alternatives(flag.option.type)) else "?"
+
+
+def _derived(name: str, command: Command, words: list[str]) -> Derived:
+    return derive(load_object(command.config), words, command.words, prog=f"prill {name}", dry_run=command.dry_run)[0]
+
+
+def _names(flag: Flag) -> list[str]:
+    """The names that a part may have."""
+    if flag.part is None or flag.part.kind not in _REGISTRIES:
+        return []
+    registry: Registry = load_object(_REGISTRIES[flag.part.kind])
+    return list(registry.names())
+
+
+def _choices(flag: Flag) -> list[str]:
+    literals = (hint for hint in _alternatives(flag.option.type) if get_origin(hint) is Literal)
+    return _names(flag) or [str(choice) for hint in literals for choice in get_args(hint)]
+
+
+def _alternatives(hint: Any) -> Iterator[Any]:
+    """The types inside a type, itself first."""
+    yield hint
+    if get_origin(hint) is not Literal:
+        for inner in get_args(hint):
+            yield from _alternatives(inner)

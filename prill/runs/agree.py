@@ -1,0 +1,474 @@
+"""Compare verdicts with labels, or predicted actions with recorded ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from prill.config.values import Config
+from prill.emulators.webarena.tasks import load_configs, task_parts
+from prill.errors import UsageError
+from prill.evaluators.fitted.overlap import fitted_caution
+from prill.evaluators.labels import task_of
+from prill.evaluators.meta.agreement import (
+    Agreement,
+    Disagreement,
+    Pairing,
+    agreement_of,
+    by_step,
+    count_rows,
+    disagreements,
+    figure_rows,
+    figure_table,
+    not_judged_rows,
+    of_whom,
+    pair,
+    step_id,
+)
+from prill.evaluators.meta.aitw import ActionMatching, match_actions
+from prill.evaluators.meta.annotators import AnnotatorAgreement, annotator_agreement
+from prill.evaluators.meta.comparison import AgentRanking, Comparison, Slice, compare, rank_agents, slice_value, slices
+from prill.evaluators.meta.corrections import Corrected, SuccessRate, correct, load_corrections, success_rates
+from prill.evaluators.meta.figure import HEADING, about_intervals, figure_row, interval
+from prill.files.outputs import check_output, write_output
+from prill.labels.truth import SourceOption, TruthOption
+from prill.runs.base import preformatted
+from prill.store import encode, read_labels, read_trajectories, read_verdicts
+from prill.tables import Table
+from prill.types import EvaluatorInfo, LabelRecord, Verdict
+
+if TYPE_CHECKING:
+    import pandas
+
+_MAX_ROWS = 30  # of a table by parts
+# Of a table by parts: names and widths. "success" is the share of label successes.
+_SLICE_COLUMNS = {
+    "n": 7,
+    "unscored": 10,
+    "success": 9,
+    "accuracy": 10,
+    "balanced": 10,
+    "precision": 11,
+    "recall": 8,
+    "kappa": 8,
+}
+# A slice as columns of a data frame.
+_SLICE_TYPES: dict[str, type] = {
+    "by": str,
+    "value": str,
+    **dict.fromkeys(("n", "unscored"), int),
+    "success": float,
+    **dict.fromkeys(("tp", "fp", "tn", "fn"), int),
+    **dict.fromkeys(("accuracy", "balanced_accuracy", "precision", "recall", "kappa"), float),
+    "small": bool,
+}
+# Options that are about verdicts and labels.
+_OF_VERDICTS = ("trajectories", "by", "source", "truth", "steps", "against", "corrections", "disagreements")
+_ACTION_FIGURES = {
+    "action": "action matches",
+    "type": "action type equal",
+    "text": "typed text, of recorded TYPE",
+    "tap": "of recorded taps",
+    "swipe": "of recorded swipes",
+    "partial": "partial match, mean",
+    "complete": "complete match",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgreeConfig(Config):
+    """What `prill agree` does: compare verdicts with labels, or predicted actions with recorded ones."""
+
+    verdicts: Annotated[str | Path, Meta(description="verdict file; with metric aitw predicted trajectories")]
+    labels: Annotated[str | Path, Meta(description="label file; with metric aitw the recorded trajectories")]
+    metric: Annotated[
+        Literal["verdicts", "aitw"],
+        Meta(
+            description="aitw: match predicted actions with recorded ones, as Android in the Wild does; both files are "
+            "trajectories"
+        ),
+    ] = "verdicts"
+    trajectories: Annotated[
+        str | Path | None,
+        Meta(description="the judged file: intervals then draw whole tasks instead of single runs, and agents are ranked"),
+    ] = None
+    source: SourceOption = None
+    truth: TruthOption = "majority"
+    by: Annotated[
+        Sequence[str],
+        Meta(description="a table for each part as well: site, agent, platform, task, or a key of the trajectories' metadata"),
+    ] = ()
+    steps: Annotated[bool, Meta(description="compare what is said of single steps: a success is a step towards the goal")] = (
+        False
+    )
+    against: Annotated[str | Path | None, Meta(description="another judge's verdicts, to compare with on the same labels")] = (
+        None
+    )
+    corrections: Annotated[
+        str | None,
+        Meta(
+            description="replace labels known to be wrong: webarena (14 tasks whose checker accepts wrong runs), or a TOML file"
+        ),
+    ] = None
+    disagreements: Annotated[
+        str | Path | None, Meta(description="file for what judge and labels differ on (JSON Lines); it is replaced")
+    ] = None
+
+    def check(self) -> None:
+        """Whether the options go together.
+
+        Raises:
+            UsageError: They do not.
+        """
+        given = [part.name for part in fields(self) if getattr(self, part.name) != part.default]
+        if self.metric == "aitw" and (wrong := [name for name in given if name in _OF_VERDICTS]):
+            raise UsageError(
+                f"{wrong[0]} is about verdicts; with metric aitw both files are trajectories", parameters=(wrong[0],)
+            )
+        if self.by and not self.trajectories:
+            raise UsageError(
+                "by needs trajectories: the verdicts do not say where a trajectory belongs", parameters=("trajectories",)
+            )
+        if self.steps and self.corrections:
+            raise UsageError("corrections are of whole trajectories, not of steps", parameters=("corrections", "steps"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgreeResult:
+    """What was found; printed, the whole page.
+
+    Args:
+        compared: The figures of verdicts against labels, or with metric aitw of actions against recorded ones.
+        corrections: Which labels were replaced; None: none were to be.
+        webarena: Success rates of WebArena's parts, as labelled and corrected.
+        annotators: How far people agree among themselves; None where no run has two of them.
+        slices: For each key of `by` its parts.
+        ranking: Agents by judge and by label; None without trajectories, or with one agent.
+        against: The comparison with another judge.
+        disagreements: The trajectories that judge and labels differ on.
+        output: The file of disagreements.
+    """
+
+    compared: Agreement | ActionMatching
+    corrections: Corrected | None = None
+    webarena: tuple[SuccessRate, ...] = ()
+    annotators: AnnotatorAgreement | None = None
+    slices: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
+    ranking: AgentRanking | None = None
+    against: Comparison | None = None
+    disagreements: tuple[Disagreement, ...] = ()
+    output: str | None = None
+
+    @property
+    def agreement(self) -> Agreement:
+        """The figures of verdicts against labels, as `prill.agreement` gives them.
+
+        Raises:
+            UsageError: The metric was aitw, which compares actions.
+        """
+        if isinstance(self.compared, Agreement):
+            return self.compared
+        raise UsageError("metric aitw compares actions, not verdicts: `compared` has its figures")
+
+    def table(self, by: str | None = None) -> Table:
+        """The figures, or the parts by one key.
+
+        Args:
+            by: A key of the configuration's `by`: the parts in place of the figures.
+
+        Returns:
+            One row a figure, with both ends of its 95 % interval; or one row a part.
+
+        Raises:
+            UsageError: The parts by that key were not asked for.
+        """
+        if by is None:
+            return self.compared.table() if isinstance(self.compared, Agreement) else figure_table(self.compared.figures)
+        if by not in self.slices:
+            raise UsageError(f"by has no {by!r} in this run's configuration; it has: {', '.join(self.slices) or 'nothing'}")
+        rows = tuple(tuple(asdict(part)[name] for name in _SLICE_TYPES) for part in self.slices[by])
+        return Table(tuple(_SLICE_TYPES), rows, _SLICE_TYPES)
+
+    def to_pandas(self, by: str | None = None) -> pandas.DataFrame:
+        """The table as a data frame.
+
+        Args:
+            by: A key of the configuration's `by`: the parts in place of the figures.
+
+        Returns:
+            One row a figure or a part, with columns of types that can be null.
+
+        Raises:
+            MissingExtra: pandas is not installed; the message says how to install it.
+            UsageError: The parts by that key were not asked for.
+        """
+        return self.table(by).to_pandas()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON has it, disagreements by number."""
+        figures: dict[str, Any] = msgspec.to_builtins(self.compared)
+        if not isinstance(self.compared, Agreement):
+            return figures
+        names = ("corrections", "webarena", "annotators", "slices", "ranking", "against")
+        sections = {name: msgspec.to_builtins(getattr(self, name)) for name in names}
+        if sections["corrections"]:
+            del sections["corrections"]["labels"]
+        return {**figures, **sections, "disagreements": self.differing()}
+
+    def differing(self) -> dict[str, int]:
+        """How many disagreements there are of each kind."""
+        counts = Counter(record.kind for record in self.disagreements)
+        return {kind: counts[kind] for kind in ("false positive", "false negative", "unscored")}
+
+    def __str__(self) -> str:
+        return "\n".join(_page(self, self.compared) if isinstance(self.compared, Agreement) else _matched(self.compared))
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
+
+def agree(config: AgreeConfig) -> AgreeResult:
+    """Compares verdicts with labels, or predicted actions with recorded ones.
+
+    Args:
+        config: The files, what counts as the truth, and which tables to make as well.
+
+    Returns:
+        The figures with 95 % intervals, and the tables that were asked for.
+
+    Raises:
+        UsageError: There is nothing to compare, or a file cannot be read or written.
+        InputError: A verdict or a label is broken; the message names its line.
+    """
+    if config.metric == "aitw":
+        predicted, recorded = (read_trajectories(path, on_error="skip") for path in (config.verdicts, config.labels))
+        return AgreeResult(compared=match_actions(predicted, recorded))
+    inputs = [config.verdicts, config.labels, config.trajectories, config.against]
+    if config.disagreements:
+        check_output(config.disagreements, "disagreements", inputs, parameter="disagreements")
+    runs = _read_runs(config.trajectories, config.by) if config.trajectories else None
+    original_labels = tuple(read_labels(config.labels))
+    corrected = None
+    if config.corrections:
+        corrected = correct(original_labels, load_corrections(config.corrections), runs.task_ids if runs else None)
+    labels = whole = corrected.labels if corrected else original_labels
+    verdicts: Iterable[Verdict] = read_verdicts(config.verdicts)
+    if config.steps:
+        verdicts, labels = by_step(verdicts, whole)
+        original_labels = labels
+        runs = _of_steps(runs, whole) if runs is not None else None
+    tasks = None if runs is None else runs.tasks
+    pairing = pair(verdicts, labels, config.source, config.truth)
+    # Ties too: without them people would seem to agree better than they do.
+    compared = {*pairing.undecided_ids, *(p.verdict.id for p in pairing.pairs)}
+    against = None
+    if config.against:
+        others: Iterable[Verdict] = read_verdicts(config.against)
+        others = by_step(others, whole)[0] if config.steps else others
+        against = compare(pairing, pair(others, labels, pairing.source, config.truth), tasks)
+    result = AgreeResult(
+        compared=agreement_of(pairing, tasks),
+        corrections=corrected,
+        webarena=_webarena(original_labels, pairing, runs) if corrected and corrected.name == "webarena" else (),
+        annotators=annotator_agreement([label for label in original_labels if label.id in compared], pairing.source, tasks),
+        slices={by: slices(pairing, by, runs.parts[by]) for by in config.by} if runs else {},
+        ranking=rank_agents(pairing, runs.agents) if runs else None,
+        against=against,
+        disagreements=disagreements(pairing, runs.goals if runs else None),
+        output=str(config.disagreements) if config.disagreements else None,
+    )
+    if config.disagreements:
+        write_output(config.disagreements, b"".join(map(encode, result.disagreements)))
+    return result
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """What the trajectory file says of each id. `parts` has one map for each key of `by`."""
+
+    tasks: dict[str, str] = field(default_factory=dict)
+    task_ids: dict[str, str] = field(default_factory=dict)
+    goals: dict[str, str] = field(default_factory=dict)
+    agents: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+def _read_runs(path: str | Path, keys: Iterable[str]) -> _Runs:
+    runs = _Runs(parts={key: {} for key in keys})
+    metadata: set[str] = set()
+    for item in read_trajectories(path, on_error="skip"):
+        runs.tasks[item.id] = task_of(item)
+        runs.goals[item.id] = item.task.goal
+        if item.task.id:
+            runs.task_ids[item.id] = item.task.id
+        if item.agent:
+            runs.agents[item.id] = item.agent
+        metadata |= item.metadata.keys()
+        for key, part in runs.parts.items():
+            if (value := slice_value(item, key)) is not None:
+                part[item.id] = value
+    for key, part in runs.parts.items():
+        if not part:
+            there = ", ".join(["site", "agent", "platform", "task", *sorted(metadata)[:20]])
+            raise UsageError(f"by: no trajectory says its {key!r}; there are: {there}", parameters=("by",))
+    return runs
+
+
+def _of_steps(runs: _Runs, labels: Iterable[LabelRecord]) -> _Runs:
+    """What is known of each step: what is known of its trajectory."""
+    steps = {step_id(label.id, step.index): label.id for label in labels for step in label.steps or ()}
+
+    def of(known: Mapping[str, str]) -> dict[str, str]:
+        return {step: known[id] for step, id in steps.items() if id in known}
+
+    parts = {key: of(part) for key, part in runs.parts.items()}
+    return _Runs(of(runs.tasks), of(runs.task_ids), of(runs.goals), of(runs.agents), parts)
+
+
+def _webarena(labels: Iterable[LabelRecord], pairing: Pairing, runs: _Runs | None) -> tuple[SuccessRate, ...]:
+    try:
+        configs = load_configs()
+    except UsageError:  # the benchmark's task file is not installed: the rate is told without its parts
+        configs = ()
+    task_ids, parts = runs.task_ids if runs else None, task_parts(configs)
+    return success_rates(labels, task_ids, source=pairing.source, truth=pairing.truth, parts_of=parts)
+
+
+# The result for a person to read; sections only where they apply
+
+
+def _page(result: AgreeResult, agreement: Agreement) -> Iterator[str]:
+    yield from of_whom(agreement, annotated=result.annotators is not None)
+    if result.corrections:
+        yield from _corrected(result.corrections)
+        if not result.corrections.matched and agreement.clustered_by == "trajectory":
+            yield "Without trajectories an id is taken for the id of its task"
+    yield ""
+    yield HEADING
+    yield from figure_rows(agreement)
+    for rows in (
+        _annotators(result.annotators) if result.annotators else (),
+        count_rows(agreement),
+        not_judged_rows(agreement),
+        _webarena_table(result.webarena) if result.webarena else (),
+        *map(_slices, result.slices.values()),
+        _ranking(result.ranking) if result.ranking else (),
+        _against(result.against, agreement.evaluator, agreement.clustered_by) if result.against else (),
+    ):
+        if lines := list(rows):
+            yield ""
+            yield from lines
+    if result.output is not None:
+        counts = ", ".join(f"{count} {kind}" for kind, count in result.differing().items())
+        yield ""
+        yield f"Disagreements, in {result.output}: {counts}"
+
+
+def _judge(evaluator: EvaluatorInfo) -> str:
+    return ", ".join(part for part in (f"{evaluator.name} {evaluator.version}", evaluator.model) if part)
+
+
+def _name(text: str, width: int) -> str:
+    # Names come from files of others: no control sequence of theirs reaches the terminal.
+    plain = "".join(c if c.isprintable() else "?" for c in text)
+    return plain if len(plain) <= width else plain[: width - 1] + "…"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _corrected(table: Corrected) -> Iterator[str]:
+    only = f", source {table.source}" if table.source else ""
+    yield (
+        f"Corrections ({table.name}, {table.tasks} tasks{only}): {len(table.matched)} trajectories are of such a task, "
+        f"the labels of {len(table.changed)} changed"
+    )
+    yield f"They were made for {table.made_for}; a label of another run may have been right"
+
+
+def _webarena_table(rates: Sequence[SuccessRate]) -> Iterator[str]:
+    yield f"{'WebArena success by label':<38}{'n':>5}{'as given':>10}{'corrected':>11}"
+    for rate in rates:
+        name = "all tasks" if rate.part == "all" else f"  {rate.part} {rate.value}"
+        yield f"{name:<38}{rate.n:>5}{rate.rate:>10.3f}{rate.corrected_rate:>11.3f}"
+
+
+def _annotators(agreement: AnnotatorAgreement) -> Iterator[str]:
+    yield f"Annotators among themselves, on {agreement.trajectories} trajectories with two or more: the ceiling"
+    yield f"{'  equal pairs':<29}{agreement.raw:>7.3f}   {interval(agreement.raw_interval)}"
+    yield f"{'  Cohen kappa of pairs':<29}{_share(agreement.kappa):>7}   {interval(agreement.kappa_interval)}"
+    if agreement.three_or_more:
+        yield f"{'  all equal, of 3 or more':<29}{_share(agreement.exact):>7}   on {agreement.three_or_more}"
+        yield f"{'  Fleiss kappa, of 3 or more':<29}{_share(agreement.fleiss):>7}"
+
+
+def _slices(parts: Sequence[Slice]) -> Iterator[str]:
+    first_parts = parts[:_MAX_ROWS]
+    width = max(len(part.value) for part in first_parts)
+    width = min(44, max(width, len(parts[0].by) + 3))
+    yield f"{'By ' + parts[0].by:<{width}}" + "".join(f"{name:>{room}}" for name, room in _SLICE_COLUMNS.items())
+    for part in first_parts:
+        value = _name(part.value, width)
+        figures = (part.success, part.accuracy, part.balanced_accuracy, part.precision, part.recall, part.kappa)
+        cells = [str(part.n), str(part.unscored), *map(_share, figures)]
+        row = "".join(f"{cell:>{room}}" for cell, room in zip(cells, _SLICE_COLUMNS.values(), strict=True))
+        yield f"{value:<{width}}{row}" + (" !" if part.small else "")
+    if len(parts) > _MAX_ROWS:
+        yield f"… and {len(parts) - _MAX_ROWS} more: JSON has all"
+    if any(part.small for part in first_parts):
+        yield "! fewer than 30 judged, or fewer than 10 of one outcome: too few to rely on"
+
+
+def _ranking(ranking: AgentRanking) -> Iterator[str]:
+    width = min(44, max(len(rate.agent) for rate in ranking.agents))
+    tau = "undefined, as an order is all ties" if ranking.tau is None else f"{ranking.tau:.3f}"
+    yield f"{'Success rate by agent':<{max(width, 21)}}{'n':>8}{'judge':>9}{'label':>9}"
+    for rate in ranking.agents:
+        yield f"{_name(rate.agent, width):<{max(width, 21)}}{rate.n:>8}{rate.judged:>9.3f}{rate.labelled:>9.3f}"
+    yield f"Order of the {len(ranking.agents)} agents, judge against label: Kendall's tau-b {tau}"
+
+
+def _against(both: Comparison, first: EvaluatorInfo, clustered_by: str) -> Iterator[str]:
+    yield f"Against: {_judge(both.other)}, on {both.both} trajectories that both judged"
+    if both.only_first or both.only_second:
+        yield f"Left out: {both.only_first} judged by {first.name} alone, {both.only_second} by the other alone"
+    for name, overlap in ((first.name, both.fitted), (f"the other, {both.other.name},", both.other_fitted)):
+        if caution := fitted_caution(name, overlap):
+            yield f"Warning: {caution}"
+    yield f"{'':<16}{'other right':>15}{'other wrong':>15}"
+    yield f"{'right':<16}{both.both_right:>15}{both.first_right:>15}"
+    yield f"{'wrong':<16}{both.second_right:>15}{both.both_wrong:>15}"
+    how = "paired bootstrap" if both.method == "bootstrap" else "paired t"
+    yield f"Accuracy {both.difference:+.3f}; 95 % interval {_signed(both.interval)} ({how} by {clustered_by})"
+    p = "p < 0.001" if both.p < 0.001 else f"p = {both.p:.3f}"
+    yield f"McNemar: {p} on {both.first_right + both.second_right} discordant trajectories ({both.test})"
+
+
+def _signed(ends: tuple[float, float] | None) -> str:
+    return "-" if ends is None else f"{ends[0]:+.3f} to {ends[1]:+.3f}"
+
+
+def _matched(result: ActionMatching) -> Iterator[str]:
+    yield f"Action matching (Android in the Wild): {result.steps} recorded steps of {result.episodes} episodes"
+    yield ""
+    yield HEADING
+    for figure in result.figures:
+        yield figure_row(figure, _ACTION_FIGURES[figure.name])
+    yield ""
+    yield from about_intervals(result.figures, result.clusters, "task")
+    told = {
+        "recorded episodes without prediction, in no figure": result.not_predicted,
+        "predicted episodes that were not recorded, in no figure": result.not_recorded,
+        "predictions that broke off, in no figure": result.broken_off,
+        "recorded steps without prediction, counted as no match": result.unpredicted_steps,
+        "predictions beyond the last recorded step, passed over": result.further_predictions,
+        "episodes without boxes, whose taps match by distance alone": result.without_boxes,
+    }
+    yield from (f"{count} {what}" for what, count in told.items() if count)

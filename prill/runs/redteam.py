@@ -1,0 +1,364 @@
+"""Attack a judge with families of attacks in rising strength, and see how far its verdicts move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
+
+from prill.config.values import Config
+from prill.errors import UsageError
+from prill.evaluators.attacks.families import FAMILIES, Variant
+from prill.evaluators.fitted.overlap import fitted_caution
+from prill.evaluators.meta.redteam import (
+    BEFORE,
+    SEED,
+    AttackEffect,
+    RedTeam,
+    Shift,
+    judge_attacked,
+    labelled_tasks,
+    measure,
+    select_attacks,
+    under_attack,
+    worst_by_family,
+)
+from prill.evaluators.metrics import DRAWS
+from prill.evaluators.registry import JudgeLike
+from prill.files.outputs import Content, check_output, expect_place, write_output
+from prill.labels.truth import SourceOption, TruthOption
+from prill.models.registry import ModelLike
+from prill.protocols import Evaluator
+from prill.runs.base import count_lines, log, opened_folders, preformatted, run_budget, wait_for
+from prill.runs.judges import make_run_judge
+from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, together
+from prill.runs.score import priced_model
+from prill.scoring import Tally, lasting_keys
+from prill.store import encode
+from prill.tables import Table
+from prill.types import Usage
+from prill.ui.report.shifts import shift_svg
+
+if TYPE_CHECKING:
+    import pandas
+
+_FILES: dict[str, Content] = {
+    "redteam.json": "red team figures",
+    "redteam.md": "red team figures",
+    "redteam.svg": "a diagram",
+}
+_HEADING = ("attack", "failures", "called success, before → after", "change", "successes", "recall, before → after", "change")
+_SHIFT = ("n", "before", "after", "change", "low", "high")
+_COLUMNS: dict[str, type] = {
+    "attack": str,
+    "family": str,
+    "strength": float,
+    **dict.fromkeys(("applies", "does_not_apply", "unscored_before", "became_unscored"), int),
+    **{f"{what}_{name}": int if name == "n" else float for what in ("false_positives", "recall") for name in _SHIFT},
+}
+_SLACK = 1e-9  # points: a change in points is a sum of binary fractions
+# Gets the attack under way, the verdicts that there are, and how many to expect.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedteamConfig(Config):
+    """What `prill redteam` does: attack a judge with false claims and injected text."""
+
+    trajectories: Annotated[
+        Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -")
+    ]
+    labels: Annotated[str | Path, Meta(description="label file; false positives are counted on its failures")]
+    output: Annotated[
+        str | Path, Meta(description="folder for verdicts, redteam.json, .md and .svg; a run that was stopped resumes there")
+    ]
+    judge: Annotated[JudgeLike, Meta(description="who is attacked: a name, FILE.toml, FILE.json or module:Object")]
+    model: Annotated[ModelLike | None, Meta(description="model that the judge asks, unless it names another")] = None
+    attacks: Annotated[
+        Sequence[str],
+        Meta(
+            description="these families only, or one strength of them such as pad-after-2000, or module:Object of your own "
+            f"(default: all {len(FAMILIES)} families; docs/redteam.md has them)"
+        ),
+    ] = ()
+    max_shift: Annotated[
+        float | None, Meta(ge=0, description="points of false positives: what an attack may add before the judge has failed")
+    ] = None
+    source: SourceOption = None
+    truth: TruthOption = "majority"
+    budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
+    concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
+    limit: Annotated[int | None, Meta(ge=1, description="look at the first N trajectories only")] = None
+    seed: Annotated[int, Meta(ge=0, description="of the intervals' bootstrap")] = SEED
+    resume: Annotated[
+        bool, Meta(description="continue the folder's verdict files; else they become FILE.bak and new ones begin")
+    ] = True
+
+
+@dataclass(frozen=True)
+class RedteamResult:
+    """How far attacks move a judge; printed, the worst strength of each family, and a notebook shows the picture.
+
+    Args:
+        figures: The effect of every attack.
+        output: The folder with verdicts, table and picture.
+        unread: How many trajectories could not be read.
+        too_far: The attack that adds more than the configuration's `max_shift`; None: none does, or there is no limit.
+    """
+
+    figures: RedTeam
+    output: str
+    unread: int = 0
+    too_far: str | None = None
+
+    @property
+    def worst(self) -> AttackEffect:
+        """The attack that adds most false positives."""
+        return worst_by_family(self.figures)[0]
+
+    @property
+    def unscored(self) -> bool:
+        """Whether a verdict is unscored, so that trajectories are left out of the shares."""
+        return any(effect.became_unscored or effect.unscored_before for effect in self.figures.effects)
+
+    def svg(self) -> str:
+        """The change by strength, a panel for each family, as the text of an SVG file."""
+        return shift_svg(self.figures)
+
+    def table(self) -> Table:
+        """One row an attack, in every strength: shares before and after in [0, 1], the change with its 95 % interval."""
+        rows = []
+        for effect in self.figures.effects:
+            shifts = [
+                None if shift is None else getattr(shift, name)
+                for shift in (effect.false_positives, effect.recall)
+                for name in _SHIFT
+            ]
+            plain = [getattr(effect, name) for name in _COLUMNS if hasattr(effect, name)]
+            rows.append((*plain, *shifts))
+        return Table(tuple(_COLUMNS), tuple(rows), _COLUMNS)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The table as a data frame.
+
+        Raises:
+            MissingExtra: pandas is not installed; the message says how to install it.
+        """
+        return self.table().to_pandas()
+
+    def __str__(self) -> str:
+        return markdown(self.figures)
+
+    def _repr_html_(self) -> str:
+        return f"<div>{self.svg()}{preformatted(str(self))}</div>"
+
+
+async def redteam_async(config: RedteamConfig, *, progress: Progress = lambda attack, done, expected: None) -> RedteamResult:
+    """Judges trajectories as they are and under each attack, and measures how far the verdicts move.
+
+    What the output folder holds already is not judged again, so the same configuration takes a stopped run up.
+
+    Args:
+        config: Who is attacked, with what, on which labelled trajectories.
+        progress: Called after every verdict with the attack, the verdicts so far and how many to expect.
+
+    Returns:
+        The effect of every attack; the folder has it as JSON, Markdown and SVG.
+
+    Raises:
+        UsageError: The configuration cannot be carried out, nothing could be read, or `max_shift` is given and no failure was
+            judged with and without an attack.
+        EndpointError: The model's endpoint takes no call.
+    """
+    trajectories = await asyncio.to_thread(_prepared, config)
+    folder = Path(config.output)
+    with run_budget(config.budget_usd, folder=folder, begin_again=not config.resume):
+        judge, selection = _attacked(config, trajectories, folder)
+        lines = await asyncio.to_thread(count_lines, trajectories, config.limit)
+        expected, done = lines * (1 + len(selection)), dict[str, int]()
+
+        def show(attack: str, tally: Tally) -> None:
+            done[attack] = tally.skipped + tally.made
+            progress(attack, sum(done.values()), expected)
+
+        tallies = await judge_attacked(
+            judge,
+            trajectories,
+            folder,
+            selection,
+            concurrency=config.concurrency,
+            limit=config.limit,
+            resume=config.resume,
+            progress=show,
+        )
+    return await asyncio.to_thread(_measured, config, trajectories, selection, tallies[BEFORE].unscored["input"])
+
+
+def redteam(config: RedteamConfig, *, progress: Progress = lambda attack, done, expected: None) -> RedteamResult:
+    """Judges trajectories as they are and under each attack; `redteam_async` for scripts and notebooks.
+
+    Args:
+        config: Who is attacked, with what, on which labelled trajectories.
+        progress: Called after every verdict with the attack, the verdicts so far and how many to expect.
+
+    Returns:
+        The effect of every attack; the folder has it as JSON, Markdown and SVG.
+
+    Raises:
+        UsageError: As for `redteam_async`.
+        EndpointError: The model's endpoint takes no call.
+    """
+    return wait_for(lambda: redteam_async(config, progress=progress))
+
+
+def plan_redteam(config: RedteamConfig) -> RunPlan:
+    """What the run would do and ask of models: the trajectories are judged as they are, and once for each attack that applies.
+
+    Raises:
+        UsageError: The configuration cannot be carried out.
+    """
+    trajectories, folder = _prepared(config), Path(config.output)
+    with run_budget(config.budget_usd, folder=folder, begin_again=not config.resume, planned=True):
+        judge, selection = _attacked(config, trajectories, folder)
+    judges = {BEFORE: judge, **{name: under_attack(judge, attack) for name, attack in selection.items()}}
+    model, prices = priced_model(config.judge, config.model)
+    todo = done = 0
+    usages: list[Usage | None] = []
+    fresh: JudgingPlan | None = None
+    for name, attacked in judges.items():
+        keys = lasting_keys(folder / f"{name}.jsonl", retry_unscored=False) if config.resume else {}
+        if keys or fresh is None:
+            plan = plan_judging(attacked, trajectories, limit=config.limit, keys=keys, model=model, prices=prices)
+            fresh = fresh if keys else plan
+        else:
+            plan = fresh  # an attack makes a trajectory no shorter that nobody has seen yet
+        todo, done, usages = todo + plan.todo, done + plan.done, [*usages, plan.usage]
+    whole = JudgingPlan(todo, done, together(usages), len(selection) > 0, plan.problems)
+    return whole.run_plan(f"{len(selection)} attacks, and no attack; would be written to {config.output}")
+
+
+def _prepared(config: RedteamConfig) -> list[str]:
+    """The trajectory files; what is wrong with files and labels is said before any call is made."""
+    trajectories = opened_folders(config.trajectories)
+    expect_place(config.output, "a folder")
+    for name, content in _FILES.items():
+        check_output(Path(config.output) / name, content, [*trajectories, config.labels])
+    _, gold, tasks = labelled_tasks(trajectories, config.labels, source=config.source, truth=config.truth, limit=config.limit)
+    if config.max_shift is not None and all(gold[id] for id in tasks):
+        raise UsageError("no failure is labelled: there is no shift to compare", parameters=("max_shift",))
+    return trajectories
+
+
+def _attacked(config: RedteamConfig, trajectories: Sequence[str], folder: Path) -> tuple[Evaluator, dict[str, Variant]]:
+    judge = make_run_judge(config.judge, model=config.model, concurrency=config.concurrency, trajectories=trajectories)
+    return judge, select_attacks(judge, [name for name in config.attacks if name] if config.attacks else None, folder)
+
+
+def _measured(
+    config: RedteamConfig, trajectories: Sequence[str], selection: Mapping[str, Variant], unread: int
+) -> RedteamResult:
+    folder = Path(config.output)
+    figures = measure(
+        trajectories,
+        config.labels,
+        folder,
+        selection,
+        source=config.source,
+        truth=config.truth,
+        limit=config.limit,
+        seed=config.seed,
+    )
+    texts = (f"{markdown(figures)}\n\n{_every_strength(figures)}\n", shift_svg(figures))
+    for name, data in zip(_FILES, (encode(figures), *(text.encode() for text in texts)), strict=True):
+        write_output(folder / name, data)
+    if unread:
+        log.warning("left out %d that could not be read; why is in %s", unread, folder / f"{BEFORE}.jsonl")
+    if caution := fitted_caution(figures.evaluator.name, figures.fitted):
+        log.warning("%s", caution)
+    return RedteamResult(figures, str(config.output), unread, _too_far(figures, config.max_shift))
+
+
+def _too_far(figures: RedTeam, max_shift: float | None) -> str | None:
+    if max_shift is None:
+        return None
+    worst = worst_by_family(figures)[0]
+    if worst.false_positives is None:
+        raise UsageError("no failure was judged with and without an attack: there is no shift to compare")
+    return worst.attack if 100 * worst.false_positives.change > max_shift + _SLACK else None
+
+
+# The figures as Markdown
+
+
+def markdown(result: RedTeam) -> str:
+    """The worst strength of every family as a Markdown table, with what it does not show below it."""
+    effects = worst_by_family(result)
+    evaluator = result.evaluator
+    judge = ", ".join(part for part in (f"{evaluator.name} {evaluator.version}", evaluator.model) if part)
+    notes = [
+        f"Judge: {judge}. Labels: {result.source}. Attacks: version {result.attacks_version}, {len(result.effects)} in "
+        f"{len(effects)} families; of each family the strength that adds most false positives.",
+        f"Changes in points, with 95 % intervals: bootstrap over {result.clusters} tasks, {DRAWS} draws; "
+        "* Wilson, as all draws are alike.",
+    ]
+    if caution := fitted_caution(evaluator.name, result.fitted):
+        notes.append(f"Warning: {caution}.")
+    if not all(effect.keeps_success for effect in effects):
+        notes.append("† The answer that was asked for, or a step, is gone: recall may rightly fall.")
+    notes += _left_out(effects)
+    worst = effects[0]
+    if worst.false_positives is not None:
+        added = f"Worst: {worst.attack}, {_change(worst.false_positives)} points of false positives."
+        notes.append(added if worst.false_positives.change > 0 else "No family adds false positives.")
+    return "\n".join([*_lines(effects), "", *notes])
+
+
+def _every_strength(result: RedTeam) -> str:
+    return "\n".join(["## Every strength", "", *_lines(result.effects), "", *_left_out(result.effects)]).rstrip()
+
+
+def _lines(effects: Sequence[AttackEffect]) -> list[str]:
+    rows = [_HEADING, *(_row(effect) for effect in effects)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADING))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return lines
+
+
+def _left_out(effects: Sequence[AttackEffect]) -> list[str]:
+    """Who was left out, and who abstained, a line for all attacks with the same counts."""
+    attacks: dict[str, list[str]] = {}
+    for effect in effects:
+        counts = {
+            "where it does not apply": effect.does_not_apply,
+            "unscored before": effect.unscored_before,
+            "that became unscored": effect.became_unscored,
+        }
+        left_out = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        if left_out:
+            attacks.setdefault(f"Left out: {left_out}", []).append(effect.attack)
+        if effect.abstained_before or effect.abstained_after:
+            abstained = f"{effect.abstained_before} before, {effect.abstained_after} after"
+            attacks.setdefault(f"Abstained, which counts as no success: {abstained}", []).append(effect.attack)
+    return [f"{words} ({', '.join(names)})." for words, names in attacks.items()]
+
+
+def _row(effect: AttackEffect) -> tuple[str, ...]:
+    count, shares, change = _shift(effect.recall)
+    dagger = "" if effect.keeps_success or effect.recall is None else " †"
+    return (effect.attack, *_shift(effect.false_positives), count, shares, change + dagger)
+
+
+def _shift(shift: Shift | None) -> tuple[str, str, str]:
+    if shift is None:
+        return "0", "-", "-"
+    return str(shift.n), f"{100 * shift.before:.1f} % → {100 * shift.after:.1f} %", _change(shift)
+
+
+def _change(shift: Shift) -> str:
+    star = " *" if shift.interval == "wilson" else ""
+    return f"{100 * shift.change:+.1f} ({100 * shift.low:+.1f} to {100 * shift.high:+.1f}){star}"
