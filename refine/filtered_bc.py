@@ -126,6 +126,8 @@ class Study(Config):
         Raises:
             OptionError: A part cannot be carried out; the message names its key.
         """
+        if not isinstance(plain(self.policy), str | Mapping):
+            raise OptionError(f"policy: expected the name of a policy or a table, got {self.policy!r}", "policy")
         if not isinstance(self.attempts, Mapping | list | tuple):
             raise OptionError(f"attempts: expected a table or a list of tables, got {self.attempts!r}", "attempts")
         for index, kind in enumerate(self.kinds):

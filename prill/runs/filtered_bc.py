@@ -75,8 +75,6 @@ class FilteredBCConfig(Study):
             UsageError: A part cannot be carried out; the message names its key.
         """
         super().check()
-        if not isinstance(self.policy, PolicyConfig):
-            raise OptionError(f"policy: expected the name of a policy or a table, got {self.policy!r}", "policy")
         object.__setattr__(self, "seeds", words_of(self.seeds))
         self.training_seeds()
 
@@ -475,7 +473,7 @@ def _is_anothers(study: Study, table: Table) -> bool:
 def _parted(episodes: Table, place: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """A table of episodes as a rollout has it, without policy and environment; and these two. Raises OptionError."""
     table = {str(key).replace("-", "_"): value for key, value in plain(episodes).items()}
-    environment, policy = (_described(table.pop(name, None)) for name in ("environment", "policy"))
+    environment, policy = (_described(table.pop(name, None), f"{place}.{name}") for name in ("environment", "policy"))
     names, fields = EnvironmentConfig.options_named(environment["name"]), config_options(RolloutConfig)
     said = table.pop("set", ())
     for words in said if isinstance(said, list | tuple) else [said]:
@@ -493,7 +491,9 @@ def _parted(episodes: Table, place: str) -> tuple[dict[str, Any], dict[str, Any]
     return table, policy, environment
 
 
-def _described(part: Any) -> dict[str, Any]:
+def _described(part: Any, place: str) -> dict[str, Any]:
+    if not isinstance(part, str | Mapping | None):
+        raise OptionError(f"{place}: expected a name or a table, got {part!r}", place)
     return {} if part is None else {"name": part} if isinstance(part, str) else dict(part)
 
 
