@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
+import prill
 from prill.cli import main
-from prill.refine.filtered_bc import Study
+from prill.config import merged
+from prill.refine.filtered_bc import Study, check_folder
 from prill.refine.results import outcomes_of
-from prill.runs.filtered_bc import Rollouts
+from prill.runs.filtered_bc import Episodes, Rollouts, plan_filtered_bc
 from prill.store import read_labels
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "filtered_bc" / "miniwob.toml"
@@ -90,6 +94,52 @@ def test_example_is_a_study_of_three_arms() -> None:
     Rollouts(study)
     assert [arm.name for arm in study.arms] == ["self-training", "filtered"]  # beside the untrained policy
     assert len(study.episodes["tasks"]) == 12 and study.training_of(1).steps >= 100  # type: ignore[operator]
+
+
+# As they were recorded before studies were configurations: the table, `study.json`, and some ids of each kind of episodes.
+RECORDED = json.loads((Path(__file__).with_name("recorded") / "studies.json").read_bytes())
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_studies_are_continued(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their settings and the ids of their episodes are the same, so that nothing is played or trained again."""
+    if name != "doubles" and find_spec("miniwob") is None:
+        pytest.skip("miniwob is not installed")
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(Path(__file__).with_name("doubles.py"), tmp_path)
+    (tmp_path / "lm").mkdir()
+    (tmp_path / "lm/config.json").write_text("{}")
+    recorded = RECORDED[name]
+    study = Study.read(recorded["table"])
+    assert study.settings() == recorded["settings"]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/study.json").write_text(json.dumps(recorded["settings"]))
+    assert check_folder(study, tmp_path / "out")
+    world = Rollouts(study)
+    for number, kind in enumerate([*study.kinds, study.held_out]):
+        for earlier in (0, 2):
+            episodes = world.episodes(tmp_path / "out", merged(study.episodes, kind), None, earlier)
+
+            async def ids(episodes: Episodes = episodes) -> list[str]:
+                async with episodes.session(planned=True) as made:
+                    return [made.id(row) for row in made.rows]
+
+            there = asyncio.run(ids())
+            assert [*there[:3], there[-1]] == recorded["ids"][f"{number}-{earlier}"], (number, earlier)
+
+
+def test_plan_from_python_is_the_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(Path(__file__).with_name("doubles.py"), tmp_path)
+    (tmp_path / "s.json").write_text(json.dumps(RECORDED["doubles"]["table"]))
+    assert main(["refine", "filtered-bc", "s.json", "-o", "out", "--seeds", "0,1", "--dry-run", "--json"]) == 0
+    config = prill.FilteredBCConfig(**RECORDED["doubles"]["table"], output=tmp_path / "out", seeds=[0, 1])
+    assert config.but(output="out") == prill.FilteredBCConfig.load("s.json", output="out", seeds="0,1")
+    plan = plan_filtered_bc(config)
+    assert plan.table() == json.loads(capsys.readouterr().out)
+    assert plan.counts["trainings"] == 6
 
 
 def test_tables_need_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import prill
 from prill.cli import main
 from prill.errors import UsageError
 from prill.policies.react import React, ReactSpec
@@ -93,6 +94,11 @@ def test_react_over_a_local_model_is_taught(
     ]
     name = f"react/local/{random_model.name}"
     assert agents == [{"scripted"}, {name}, {f"{name}+adapter"}]
+    config = prill.FilteredBCConfig.load(tmp_path / "study.toml", output=tmp_path / "python")
+    result = prill.filtered_bc(config)
+    assert [score["successes"] for score in results["scores"]] == result.to_pandas()["successes"].tolist()
+    rows = (done / "rows.jsonl").read_bytes()
+    assert (tmp_path / "python/seed-0/filtered/round-1/rows.jsonl").read_bytes() == rows
 
 
 def table(**policy: object) -> dict[str, object]:

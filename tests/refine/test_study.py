@@ -5,6 +5,7 @@ The whole chain, with a real model and a real browser, is in tests/commands/test
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -21,6 +22,7 @@ from typing import Any
 
 import pytest
 
+import prill
 from prill.cli import main
 from prill.errors import Unparsable, UsageError
 from prill.files.checksums import CHECKSUMS
@@ -472,6 +474,22 @@ def test_damaged_study_is_one_clear_error(
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(message, line), line
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_tables_from_python_are_the_commands(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = shutil.copytree(finished, tmp_path / "s")
+    assert main(["refine", "filtered-bc", str(EXAMPLE), "-o", str(out), "--tables-only"]) == 0
+    told = capsys.readouterr().out
+    config = prill.FilteredBCConfig.load(EXAMPLE, output=out, tables_only=True)
+    result = prill.filtered_bc(config)
+    assert f"{result}\n" == told and result.all_learnt
+
+    async def in_a_notebook() -> str:
+        return f"{prill.filtered_bc(config)} {await prill.filtered_bc_async(config)}"
+
+    assert asyncio.run(in_a_notebook()) == f"{result} {result}"
+    assert result.to_pandas()["successes"].tolist() == [score.successes for score in result.results.scores]
+    assert result._repr_html_().startswith("<svg ")
 
 
 def test_round_without_manifest_makes_it_again(finished: Path, tmp_path: Path) -> None:
