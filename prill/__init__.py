@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         write_table,
     )
     from prill.runs.devices import DevicesConfig, devices, devices_async
-    from prill.runs.filtered_bc import FilteredBCConfig, filtered_bc, filtered_bc_async
+    from prill.runs.filtered_bc import FilteredBCConfig, FilteredBCResult, filtered_bc, filtered_bc_async, plan_filtered_bc
     from prill.runs.fitting import CalibrateConfig, CalibrateResult, FitConfig, FitResult, calibrate, fit
     from prill.runs.papers import (
         ConversationsConfig,
@@ -67,15 +67,15 @@ if TYPE_CHECKING:
         rank_async,
     )
     from prill.runs.redteam import RedteamConfig, RedteamResult, redteam, redteam_async
-    from prill.runs.reflexion import ReflexionConfig, reflexion, reflexion_async
+    from prill.runs.reflexion import ReflexionConfig, ReflexionResult, plan_reflexion, reflexion, reflexion_async
     from prill.runs.report import ReportConfig, report
     from prill.runs.rollout.episodes import EpisodesConfig
     from prill.runs.rollout.run import RolloutConfig, RolloutResult, plan_rollout, rollout, rollout_async
     from prill.runs.score import ScoreConfig, ScoreResult, score, score_async
     from prill.runs.serve import ServeConfig, serve, serve_async
     from prill.runs.show import JudgesConfig, ShowConfig, judges, show
-    from prill.runs.simulation import SimulationConfig, simulate_retries
-    from prill.runs.sites import check_sites, check_sites_async
+    from prill.runs.simulation import SimulationConfig, SimulationResult, simulate_retries
+    from prill.runs.sites import SitesResult, check_sites, check_sites_async
     from prill.runs.watch import WatchConfig, watch
     from prill.scoring import score_files, score_stream
     from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
@@ -109,6 +109,7 @@ __all__ = [
     "EvaluatorInfo",
     "ExemplarsConfig",
     "FilteredBCConfig",
+    "FilteredBCResult",
     "FitConfig",
     "FitResult",
     "FormatConfig",
@@ -131,6 +132,7 @@ __all__ = [
     "RedteamConfig",
     "RedteamResult",
     "ReflexionConfig",
+    "ReflexionResult",
     "ReportConfig",
     "RetrySpec",
     "RewardConfig",
@@ -142,6 +144,8 @@ __all__ = [
     "Shard",
     "ShowConfig",
     "SimulationConfig",
+    "SimulationResult",
+    "SitesResult",
     "Step",
     "TableConfig",
     "Task",
@@ -182,6 +186,8 @@ __all__ = [
     "merge",
     "merge_verdicts",
     "model",
+    "plan_filtered_bc",
+    "plan_reflexion",
     "plan_rollout",
     "policy",
     "rank",
@@ -235,6 +241,7 @@ _HOMES = {
     "EpisodesConfig": "runs.rollout.episodes",
     "ExemplarsConfig": "runs.papers",
     "FilteredBCConfig": "runs.filtered_bc",
+    "FilteredBCResult": "runs.filtered_bc",
     "FitConfig": "runs.fitting",
     "FitResult": "runs.fitting",
     "FormatConfig": "datasets.formats",
@@ -252,6 +259,7 @@ _HOMES = {
     "RedteamConfig": "runs.redteam",
     "RedteamResult": "runs.redteam",
     "ReflexionConfig": "runs.reflexion",
+    "ReflexionResult": "runs.reflexion",
     "ReportConfig": "runs.report",
     "RetrySpec": "refine.retries",
     "RewardConfig": "refine.rewards.reward",
@@ -263,6 +271,8 @@ _HOMES = {
     "Shard": "files.shards",
     "ShowConfig": "runs.show",
     "SimulationConfig": "runs.simulation",
+    "SimulationResult": "runs.simulation",
+    "SitesResult": "runs.sites",
     "TableConfig": "runs.data",
     "WatchConfig": "runs.watch",
     "WebArenaConfig": "emulators.webarena.config",
@@ -296,6 +306,8 @@ _HOMES = {
     "merge": "runs.data",
     "merge_verdicts": "verdict_log",
     "model": "models.registry:make_model",
+    "plan_filtered_bc": "runs.filtered_bc",
+    "plan_reflexion": "runs.reflexion",
     "plan_rollout": "runs.rollout.run",
     "policy": "policies.registry:make_policy",
     "rank": "runs.papers",

@@ -181,7 +181,17 @@ def _filtered_bc(config: FilteredBCConfig, audience: Audience) -> FilteredBCResu
 
 
 def plan_filtered_bc(config: FilteredBCConfig) -> RunPlan:
-    """What the study would do at most; every part is made, and nothing is played or written. Raises UsageError."""
+    """Plans a study: every part is made, and nothing is played, asked or written.
+
+    Args:
+        config: The study; `gpus` are those to plan for.
+
+    Returns:
+        What it would do at most, with calls and cost as far as they are known.
+
+    Raises:
+        UsageError: The configuration cannot be carried out.
+    """
     return apart(lambda: _plan(config))
 
 

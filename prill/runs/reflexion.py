@@ -219,7 +219,17 @@ async def plan_reflexion_async(config: ReflexionConfig) -> RunPlan:
 
 
 def plan_reflexion(config: ReflexionConfig) -> RunPlan:
-    """What the run would do at most; every part is made, nothing is played. Raises UsageError."""
+    """Plans a run: every part is made, and nothing is played, asked or written.
+
+    Args:
+        config: Where, who acts, who judges, and how a task is tried again.
+
+    Returns:
+        What it would do at most, with calls and cost as far as they are known.
+
+    Raises:
+        UsageError: The configuration cannot be carried out.
+    """
     return wait_for(lambda: plan_reflexion_async(config))
 
 
