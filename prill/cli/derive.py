@@ -142,8 +142,6 @@ class Derived:
 
     def _placed_words(self, words: Sequence[str]) -> dict[str, Any]:
         """Words without a flag by the field they are for; a list takes what the fields after it leave. Raises UsageError."""
-        if (file := next((word for word in words if word.endswith(".toml")), None)) is not None:
-            raise UsageError(f"{file}: there is no place for more words; a file of options stands first: {file}")
         names, words = list(self.positional), list(words)
         places: dict[str, Any] = {}
         while names and words:
