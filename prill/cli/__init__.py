@@ -71,7 +71,10 @@ def _run(argv: Sequence[str] | None) -> int:
     if command not in _COMMANDS:
         from prill.registry import nearest
 
-        guess = nearest(command, {**COMMANDS, **_COMMANDS, "completion": ""})
+        below = [name for name in COMMANDS if name.startswith(f"{command} ")]
+        guess = (
+            f" alone; there is {', '.join(below)}" if below else nearest(command, {**COMMANDS, **_COMMANDS, "completion": ""})
+        )
         print(f"prill: there is no command {command!r}{guess}; prill --help lists them", file=sys.stderr)
         return 2
     parser = argparse.ArgumentParser(prog="prill")

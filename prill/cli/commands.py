@@ -45,8 +45,8 @@ GROUPS: Mapping[str, str] = {
 _ORDER = (
     *("score", "serve", "batch", "caption", "judges", "show"),
     *("agree", "calibrate", "fit", "redteam", "annotate", "report"),
-    *("reflexion", "filter", "train", "refine", "watch"),
-    *("rollout", "devices"),
+    *("reflexion", "filter", "train", "refine filtered-bc", "watch", "simulate-retries"),
+    *("rollout", "devices", "check-sites"),
     *("convert", "check", "merge", "table", "accept"),
     *("bench", "rank", "exemplars", "conversations"),
 )

@@ -37,6 +37,7 @@ def completion(shell: str, others: Mapping[str, Callable[[argparse.ArgumentParse
     except ImportError:
         raise MissingExtra("shtab") from None
     parser, made = argparse.ArgumentParser(prog="prill"), list[argparse.ArgumentParser]()
+    rooms: dict[str, Any] = {}  # of commands whose name has two words, such as `refine filtered-bc`
     # The parser of a command is derived from its configuration; add_parser would make another one.
 
     def ready(**_: Any) -> argparse.ArgumentParser:
@@ -44,8 +45,12 @@ def completion(shell: str, others: Mapping[str, Callable[[argparse.ArgumentParse
 
     verbs = parser.add_subparsers(dest="command", parser_class=cast(Any, ready))
     for name, command in COMMANDS.items():
+        room, _, last = name.rpartition(" ")
+        if room and room not in rooms:
+            made.append(argparse.ArgumentParser(prog=f"prill {room}"))
+            rooms[room] = verbs.add_parser(room, help=room).add_subparsers(parser_class=cast(Any, ready))
         made.append(_parser(name, command, shtab.FILE))
-        verbs.add_parser(name, help=command.purpose)
+        rooms.get(room, verbs).add_parser(last, help=command.purpose)
     for name, configure in (others or {}).items():
         made.append(argparse.ArgumentParser(prog=f"prill {name}"))
         configure(verbs.add_parser(name, help=""))

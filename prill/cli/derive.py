@@ -125,7 +125,9 @@ class Derived:
         end = argv.index("--") if "--" in argv else len(argv)
         given, others = self.parser.parse_known_args(list(argv[:end]))
         unknown = [word for word in others if word.startswith("-") and word != "-"]
-        places = {} if unknown else self._placed_words([*others, *argv[end + 1 :]])
+        # A word behind an unknown flag may be its value.
+        words = others[: others.index(unknown[0])] if unknown else [*others, *argv[end + 1 :]]
+        places = self._placed_words(words)
         over: dict[str, Any] = {}
         for dest, flag in self.flags.items():
             if (value := places.get(dest) or getattr(given, dest, None)) not in (None, []):
@@ -142,15 +144,13 @@ class Derived:
 
     def _placed_words(self, words: Sequence[str]) -> dict[str, Any]:
         """Words without a flag by the field they are for; a list takes what the fields after it leave. Raises UsageError."""
-        if (file := next((word for word in words if word.endswith(".toml")), None)) is not None:
-            raise UsageError(f"{file}: there is no place for more words; a file of options stands first: {file}")
         names, words = list(self.positional), list(words)
         places: dict[str, Any] = {}
         while names and words:
             name = names.pop(0)
             if _several(self.flags[name].option.type):
                 if file := next((word for word in words if word.endswith(".toml")), None):
-                    raise UsageError(f"{file}: there is no place for it here; a file of options stands first: {file}")
+                    raise UsageError(f"{file}: there is no place for more words; a file of options stands first: {file}")
                 count = max(1, len(words) - len(names))
                 places[name], words = words[:count], words[count:]
             else:
