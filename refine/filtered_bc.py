@@ -84,7 +84,11 @@ class Arm(Config):
         super().__post_init__()
 
     def check(self) -> None:
-        """Raises OptionError for a judge that is not described: a study is on record, and a made object cannot be."""
+        """Checks that the judge is described: a study is on record, and a made object cannot be.
+
+        Raises:
+            OptionError: It is no name and no table.
+        """
         _expect_description(self.judge, "judge")
 
     def settings(self) -> dict[str, Any]:
@@ -117,7 +121,13 @@ class Study(Config):
     rounds: Annotated[int, Meta(ge=1, le=1000, description="how often it plays and learns")] = 1
 
     def check(self) -> None:
-        """Raises UsageError that names the key of whatever cannot be carried out."""
+        """Checks every table.
+
+        Raises:
+            OptionError: A part cannot be carried out; the message names its key.
+        """
+        if not isinstance(plain(self.policy), str | Mapping):
+            raise OptionError(f"policy: expected the name of a policy or a table, got {self.policy!r}", "policy")
         if not isinstance(self.attempts, Mapping | list | tuple):
             raise OptionError(f"attempts: expected a table or a list of tables, got {self.attempts!r}", "attempts")
         for index, kind in enumerate(self.kinds):

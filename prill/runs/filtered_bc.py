@@ -69,15 +69,24 @@ class FilteredBCConfig(Study):
     gpus: Annotated[str | None, Meta(description="plan for these GPUs, such as 8xH200, and not for this machine's")] = None
 
     def check(self) -> None:
-        """Raises UsageError that names the key of whatever cannot be carried out."""
+        """Checks every table.
+
+        Raises:
+            UsageError: A part cannot be carried out; the message names its key.
+        """
         super().check()
-        if not isinstance(self.policy, PolicyConfig):
-            raise OptionError(f"policy: expected the name of a policy or a table, got {self.policy!r}", "policy")
         object.__setattr__(self, "seeds", words_of(self.seeds))
         self.training_seeds()
 
     def training_seeds(self) -> list[int]:
-        """The training seeds. Raises UsageError."""
+        """Reads the training seeds.
+
+        Returns:
+            The seeds, in order.
+
+        Raises:
+            UsageError: They are no numbers and ranges.
+        """
         return numbers(str(self.seeds), "seeds")
 
 
@@ -137,7 +146,20 @@ def filtered_bc(config: FilteredBCConfig, *, audience: Audience = _AUDIENCE) -> 
 
 
 async def filtered_bc_async(config: FilteredBCConfig, *, audience: Audience = _AUDIENCE) -> FilteredBCResult:
-    """Runs a study as `filtered_bc` does, in a thread: trainings keep no event loop waiting."""
+    """Runs a study as `filtered_bc` does, in a thread: trainings keep no event loop waiting.
+
+    Args:
+        config: What is played, by which policy, the judges and filters to compare, and the training.
+        audience: Who is told of the progress; it is called in that thread.
+
+    Returns:
+        The figures, of everything that is finished.
+
+    Raises:
+        UsageError: The configuration cannot be carried out, or the folder holds another study.
+        EndpointError: A model's endpoint takes no call.
+        EnvironmentFailure: Nothing can begin in the environment.
+    """
     return await asyncio.to_thread(_filtered_bc, config, audience)
 
 
@@ -451,7 +473,7 @@ def _is_anothers(study: Study, table: Table) -> bool:
 def _parted(episodes: Table, place: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """A table of episodes as a rollout has it, without policy and environment; and these two. Raises OptionError."""
     table = {str(key).replace("-", "_"): value for key, value in plain(episodes).items()}
-    environment, policy = (_described(table.pop(name, None)) for name in ("environment", "policy"))
+    environment, policy = (_described(table.pop(name, None), f"{place}.{name}") for name in ("environment", "policy"))
     names, fields = EnvironmentConfig.options_named(environment["name"]), config_options(RolloutConfig)
     said = table.pop("set", ())
     for words in said if isinstance(said, list | tuple) else [said]:
@@ -469,7 +491,9 @@ def _parted(episodes: Table, place: str) -> tuple[dict[str, Any], dict[str, Any]
     return table, policy, environment
 
 
-def _described(part: Any) -> dict[str, Any]:
+def _described(part: Any, place: str) -> dict[str, Any]:
+    if not isinstance(part, str | Mapping | None):
+        raise OptionError(f"{place}: expected a name or a table, got {part!r}", place)
     return {} if part is None else {"name": part} if isinstance(part, str) else dict(part)
 
 

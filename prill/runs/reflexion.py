@@ -64,7 +64,11 @@ class ReflexionConfig(EpisodesConfig):
     retry_unscored: Annotated[bool, Meta(description="ask again for verdicts and lessons that could not be given")] = False
 
     def check(self) -> None:
-        """Raises UsageError for options that do not go together."""
+        """Checks options that have to go together.
+
+        Raises:
+            UsageError: A second opinion is asked for on the oracle's labels.
+        """
         super().check()
         if self.second is not None and self.is_graded_by_oracle:
             raise UsageError("second: nobody needs a second opinion on the oracle's labels", parameters=("second",))
@@ -185,7 +189,20 @@ async def reflexion_async(
 
 
 def reflexion(config: ReflexionConfig, *, progress: Callable[[Stage], None] = lambda stage: None) -> ReflexionResult:
-    """Plays, judges and reflects until every task has ended; `reflexion_async` for scripts and notebooks."""
+    """Plays, judges and reflects until every task has ended; `reflexion_async` for scripts and notebooks.
+
+    Args:
+        config: Where, who acts, who judges, and how a task is tried again.
+        progress: Called after each attempt that was played or judged, and each lesson.
+
+    Returns:
+        The results; they print as a table.
+
+    Raises:
+        UsageError: The configuration cannot be carried out, or the folder holds another run.
+        EndpointError: A model's endpoint takes no call.
+        EnvironmentFailure: Nothing can begin in the environment.
+    """
     return wait_for(lambda: reflexion_async(config, progress=progress))
 
 

@@ -58,7 +58,11 @@ class SimulationConfig(SimulationSpec):
     ] = "majority"
 
     def check(self) -> None:
-        """Raises UsageError where verdicts come without labels, or the other way round."""
+        """Checks options that have to go together.
+
+        Raises:
+            UsageError: Verdicts come without labels, or labels without verdicts.
+        """
         if (self.verdicts is None) != (self.labels is None):
             raise UsageError("verdicts and labels go together: they tell how the judge errs", parameters=("verdicts", "labels"))
 

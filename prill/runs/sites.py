@@ -70,5 +70,16 @@ async def check_sites_async(
 
 
 def check_sites(config: WebArenaConfig, *, progress: Callable[[Finding], None] = lambda finding: None) -> SitesResult:
-    """Tries what a run on WebArena's sites needs, and plays nothing; `check_sites_async` for scripts and notebooks."""
+    """Tries what a run on WebArena's sites needs, and plays nothing; `check_sites_async` for scripts and notebooks.
+
+    Args:
+        config: The sites, how they are reset, and which tasks are meant.
+        progress: Called after each thing that was tried.
+
+    Returns:
+        What is there, and what is missing.
+
+    Raises:
+        UsageError: The configuration cannot be carried out.
+    """
     return wait_for(lambda: check_sites_async(config, progress=progress))

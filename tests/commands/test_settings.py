@@ -177,7 +177,7 @@ OF_COMMANDS: list[tuple[tuple[object, ...], str]] = [
     (("reflexion", "doubles.py:Ungraded", *AGAIN[2:], "noisy"), "noisy: there is no oracle here whose labels it could change"),
     (("reflexion", "doubles.py:Ungraded", *AGAIN[2:], "oracle"), "there is no oracle here"),
     ((*SCORE, "nope"), "unknown judge 'nope'"),
-    ((*SCORE, "votes.json"), "votes.json: judges[1].evaluator"),
+    ((*SCORE, "votes.json"), "votes.json: judges[1].name"),
     ((*SCORE, "student", "--judge.model", "gone.json"), "gone.json"),
     ((*SCORE, "always-fail", "--engine", "nope"), "unknown engine 'nope'"),
     ((*SCORE, "modular", "--captioner", "given", "--model", "m", "--timeout", "nan"), "timeout: "),

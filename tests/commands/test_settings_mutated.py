@@ -120,7 +120,7 @@ def test_no_key_of_what_is_shown_takes_anything(prill: Prill, tmp_path: Path, ki
     def check(table: dict[str, Any]) -> None:
         path.write_text(json.dumps(table))
         if kind == "retries":
-            done = prill("reflexion", "s.json", "-o", "out", "--dry-run")
+            done = prill("reflexion", "s.json", "--dry-run")
             if done.returncode:
                 raise UsageError(done.stderr)
         else:
