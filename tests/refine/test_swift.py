@@ -55,7 +55,7 @@ for step in range(first + 1, steps + 1):
 def engine(tmp_path: Path) -> str:
     """The interpreter of an environment with ms-swift, as far as it is asked."""
     (tmp_path / "engine.py").write_text(ENGINE)
-    path = tmp_path / "here"
+    path = tmp_path / "python"
     path.write_text(
         f'#!/bin/sh\nif [ "$1" = -I ]; then echo \'{{"ms-swift": "4.6.0"}}\'; exit; fi\n'
         f'test "$1 $2 $3" = "-m swift.cli.main sft" || exit 9\nshift 3\nexec {sys.executable} {tmp_path}/engine.py "$@"\n'
