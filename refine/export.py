@@ -50,7 +50,11 @@ class ExportSpec(Config):
     copy_images: Annotated[bool, Meta(description="copy the images into the folder, so that it can be moved")] = False
 
     def check(self) -> None:
-        """Raises UsageError unless each kind is named once."""
+        """Checks that each kind of rows is named once.
+
+        Raises:
+            UsageError: One is not, or there is none.
+        """
         if not self.rows or len(set(self.rows)) < len(self.rows):
             raise UsageError(f"rows: name some of {', '.join(KINDS)}, each once", parameters=("rows",))
 

@@ -72,7 +72,11 @@ class FilterSpec(Config):
     seed: Annotated[int, Meta(description="draws the steps of a task that has too many")] = 0
 
     def check(self) -> None:
-        """Raises UsageError for options that do not go together."""
+        """Checks that the options go together.
+
+        Raises:
+            UsageError: They do not.
+        """
         if self.precision is not None and self.calibration is None:
             raise UsageError(
                 "a wanted precision needs a calibration of the judge, which `prill calibrate` makes",

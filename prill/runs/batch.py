@@ -47,7 +47,11 @@ class BatchWriteConfig(Config):
     limit: Annotated[int | None, Meta(ge=1, description="look at the first N trajectories only")] = None
 
     def check(self) -> None:
-        """Raises UsageError for what a batch cannot have."""
+        """Checks what a batch can have.
+
+        Raises:
+            UsageError: The trajectories come through a pipe, or there is a budget.
+        """
         for path in self.trajectories:
             if is_stream(path):
                 raise UsageError(f"{path}: a batch reads its trajectories again later; name a file")

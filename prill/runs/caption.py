@@ -50,7 +50,11 @@ class CaptionConfig(Config):
     retry_unscored: Annotated[bool, Meta(description="try pictures again that have no caption")] = False
 
     def check(self) -> None:
-        """Raises UsageError for options that do not go together."""
+        """Checks that the options go together.
+
+        Raises:
+            UsageError: They do not.
+        """
         spec = TrainingSpec.read(self.training)
         if not self.for_training and (changed := [name for name in spec.table() if name]):
             raise UsageError(f"{', '.join(changed)}: options of training data only", parameters=("for_training",))

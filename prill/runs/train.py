@@ -61,7 +61,14 @@ class TrainConfig(Config):
     )
 
     def spec(self) -> TrainSpec:
-        """All settings of the training. Raises UsageError for those that do not fit."""
+        """All settings of the training.
+
+        Returns:
+            The preset's, with what differs from it.
+
+        Raises:
+            UsageError: A setting is unknown, or does not fit another one.
+        """
         if isinstance(self.preset, TrainSpec):
             if self.preset.trains != self.trains:
                 raise UsageError(f"preset: trains a {self.preset.trains}, not a {self.trains}", parameters=("preset",))
@@ -70,7 +77,11 @@ class TrainConfig(Config):
         return training_spec(preset.name, trains=self.trains, **preset.options)
 
     def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
-        """The policy that what is trained is to answer, and what goes on record of it; only a planner has one."""
+        """The policy that what is trained is to answer; only a planner has one.
+
+        Returns:
+            The policy, and what goes on record of it.
+        """
         return None, None
 
 
@@ -120,12 +131,20 @@ class TrainPlannerConfig(TrainConfig):
     )
 
     def check(self) -> None:
-        """Raises UsageError for the plain prompt, which no policy asks."""
+        """Checks that a policy is named.
+
+        Raises:
+            UsageError: It is the plain prompt, which no policy asks.
+        """
         if isinstance(self.policy, TeacherConfig) and self.policy.name == PLAIN:
             raise UsageError("a planner learns to answer a policy; name it", parameters=("policy",))
 
     def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
-        """The policy that asks, and its name, options and prompts for the record."""
+        """The policy that asks the planner.
+
+        Returns:
+            The policy, and its name, options and prompts for the record.
+        """
         teacher = make_teacher(self.policy)
         prompts = teacher.fingerprint("web") if isinstance(teacher, Fingerprinted) else None
         return teacher, {**described(self.policy), "prompts": prompts}
