@@ -39,7 +39,19 @@ if TYPE_CHECKING:
     from prill.refine.rewards.reward import make_reward as reward
     from prill.runs.agree import AgreeConfig, AgreeResult, agree
     from prill.runs.annotate import AnnotateConfig, annotate, annotate_async
+    from prill.runs.batch import (
+        BatchCollectConfig,
+        BatchSubmitConfig,
+        BatchWriteConfig,
+        batch_collect,
+        batch_collect_async,
+        batch_submit,
+        batch_submit_async,
+        batch_write,
+        batch_write_async,
+    )
     from prill.runs.bench import BenchConfig, bench_async
+    from prill.runs.caption import CaptionConfig, caption, caption_async
     from prill.runs.data import (
         AcceptConfig,
         CheckConfig,
@@ -53,6 +65,7 @@ if TYPE_CHECKING:
         write_table,
     )
     from prill.runs.devices import DevicesConfig, devices, devices_async
+    from prill.runs.filter import FilterConfig, TeacherConfig, filter
     from prill.runs.filtered_bc import FilteredBCConfig, filtered_bc, filtered_bc_async
     from prill.runs.fitting import CalibrateConfig, CalibrateResult, FitConfig, FitResult, calibrate, fit
     from prill.runs.papers import (
@@ -76,6 +89,14 @@ if TYPE_CHECKING:
     from prill.runs.show import JudgesConfig, ShowConfig, judges, show
     from prill.runs.simulation import SimulationConfig, simulate_retries
     from prill.runs.sites import check_sites, check_sites_async
+    from prill.runs.train import (
+        PresetConfig,
+        TrainCaptionerConfig,
+        TrainPlannerConfig,
+        TrainPolicyConfig,
+        TrainRankerConfig,
+        train,
+    )
     from prill.runs.watch import WatchConfig, watch
     from prill.scoring import score_files, score_stream
     from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
@@ -93,10 +114,14 @@ __all__ = [
     "AndroidConfig",
     "AnnotateConfig",
     "BadLine",
+    "BatchCollectConfig",
+    "BatchSubmitConfig",
+    "BatchWriteConfig",
     "BenchConfig",
     "BrowserGymConfig",
     "CalibrateConfig",
     "CalibrateResult",
+    "CaptionConfig",
     "CaptionerConfig",
     "CheckConfig",
     "ConversationsConfig",
@@ -108,6 +133,7 @@ __all__ = [
     "EpisodesConfig",
     "EvaluatorInfo",
     "ExemplarsConfig",
+    "FilterConfig",
     "FilteredBCConfig",
     "FitConfig",
     "FitResult",
@@ -126,6 +152,7 @@ __all__ = [
     "Observation",
     "OwnEnvironmentConfig",
     "PolicyConfig",
+    "PresetConfig",
     "PrillError",
     "RankConfig",
     "RedteamConfig",
@@ -145,6 +172,11 @@ __all__ = [
     "Step",
     "TableConfig",
     "Task",
+    "TeacherConfig",
+    "TrainCaptionerConfig",
+    "TrainPlannerConfig",
+    "TrainPolicyConfig",
+    "TrainRankerConfig",
     "Trajectory",
     "Unscored",
     "Usage",
@@ -159,8 +191,16 @@ __all__ = [
     "annotate",
     "annotate_async",
     "as_judge",
+    "batch_collect",
+    "batch_collect_async",
+    "batch_submit",
+    "batch_submit_async",
+    "batch_write",
+    "batch_write_async",
     "bench_async",
     "calibrate",
+    "caption",
+    "caption_async",
     "check",
     "check_sites",
     "check_sites_async",
@@ -172,6 +212,7 @@ __all__ = [
     "environment",
     "exemplars",
     "exemplars_async",
+    "filter",
     "filtered_bc",
     "filtered_bc_async",
     "fit",
@@ -208,6 +249,7 @@ __all__ = [
     "simulate_retries",
     "table",
     "to_dataset",
+    "train",
     "watch",
     "write_labels",
     "write_table",
@@ -222,10 +264,14 @@ _HOMES = {
     "AndroidConfig": "emulators.android.config",
     "AnnotateConfig": "runs.annotate",
     "BadLine": "store",
+    "BatchCollectConfig": "runs.batch",
+    "BatchSubmitConfig": "runs.batch",
+    "BatchWriteConfig": "runs.batch",
     "BenchConfig": "runs.bench",
     "BrowserGymConfig": "emulators.browsergym.config",
     "CalibrateConfig": "runs.fitting",
     "CalibrateResult": "runs.fitting",
+    "CaptionConfig": "runs.caption",
     "CaptionerConfig": "captioner.registry",
     "CheckConfig": "runs.data",
     "ConversationsConfig": "runs.papers",
@@ -234,6 +280,7 @@ _HOMES = {
     "EnvironmentConfig": "emulators.settings",
     "EpisodesConfig": "runs.rollout.episodes",
     "ExemplarsConfig": "runs.papers",
+    "FilterConfig": "runs.filter",
     "FilteredBCConfig": "runs.filtered_bc",
     "FitConfig": "runs.fitting",
     "FitResult": "runs.fitting",
@@ -248,6 +295,7 @@ _HOMES = {
     "ModelConfig": "models.registry",
     "OwnEnvironmentConfig": "emulators.own",
     "PolicyConfig": "policies.registry",
+    "PresetConfig": "runs.train",
     "RankConfig": "runs.papers",
     "RedteamConfig": "runs.redteam",
     "RedteamResult": "runs.redteam",
@@ -264,6 +312,11 @@ _HOMES = {
     "ShowConfig": "runs.show",
     "SimulationConfig": "runs.simulation",
     "TableConfig": "runs.data",
+    "TeacherConfig": "runs.filter",
+    "TrainCaptionerConfig": "runs.train",
+    "TrainPlannerConfig": "runs.train",
+    "TrainPolicyConfig": "runs.train",
+    "TrainRankerConfig": "runs.train",
     "WatchConfig": "runs.watch",
     "WebArenaConfig": "emulators.webarena.config",
     "WebConfig": "emulators.browser.config",
@@ -273,8 +326,16 @@ _HOMES = {
     "annotate": "runs.annotate",
     "annotate_async": "runs.annotate",
     "as_judge": "evaluators.function",
+    "batch_collect": "runs.batch",
+    "batch_collect_async": "runs.batch",
+    "batch_submit": "runs.batch",
+    "batch_submit_async": "runs.batch",
+    "batch_write": "runs.batch",
+    "batch_write_async": "runs.batch",
     "bench_async": "runs.bench",
     "calibrate": "runs.fitting",
+    "caption": "runs.caption:caption",
+    "caption_async": "runs.caption",
     "check": "runs.data",
     "check_sites": "runs.sites",
     "check_sites_async": "runs.sites",
@@ -286,6 +347,7 @@ _HOMES = {
     "environment": "emulators.registry:make_environment",
     "exemplars": "runs.papers",
     "exemplars_async": "runs.papers",
+    "filter": "runs.filter:filter",
     "filtered_bc": "runs.filtered_bc",
     "filtered_bc_async": "runs.filtered_bc",
     "fit": "runs.fitting",
@@ -322,6 +384,7 @@ _HOMES = {
     "simulate_retries": "runs.simulation",
     "table": "tables",
     "to_dataset": "hf_dataset",
+    "train": "runs.train:train",
     "watch": "runs.watch",
     "write_labels": "store",
     "write_table": "runs.data",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast, get_args, get_origin
 
@@ -22,12 +22,11 @@ _REGISTRIES = {
 }
 
 
-def completion(shell: str, others: Mapping[str, Callable[[argparse.ArgumentParser], object]] | None = None) -> str:
+def completion(shell: str) -> str:
     """The script that a shell loads.
 
     Args:
         shell: One of SHELLS.
-        others: Commands that are not in COMMANDS, with what declares their options.
 
     Raises:
         MissingExtra: shtab is not installed.
@@ -51,9 +50,6 @@ def completion(shell: str, others: Mapping[str, Callable[[argparse.ArgumentParse
             rooms[room] = verbs.add_parser(room, help=room).add_subparsers(parser_class=cast(Any, ready))
         made.append(_parser(name, command, shtab.FILE))
         rooms.get(room, verbs).add_parser(last, help=command.purpose)
-    for name, configure in (others or {}).items():
-        made.append(argparse.ArgumentParser(prog=f"prill {name}"))
-        configure(verbs.add_parser(name, help=""))
     made.append(argparse.ArgumentParser(prog="prill completion"))
     verbs.add_parser("completion", help="what a shell loads").add_argument("shell", choices=SHELLS)
     return str(shtab.complete(parser, shell=shell))
