@@ -13,6 +13,9 @@ import pytest
 
 from prill.captioner.ocr import OCRCaptioner, TextBox
 from prill.cli import _module, main
+from prill.cli.commands import COMMANDS
+from prill.cli.derive import derive
+from prill.registry import load_object
 from prill.store import read_trajectories
 from prill.testing import MockServer
 from prill.types import Trajectory
@@ -66,6 +69,12 @@ def test_every_command_of_the_page_runs(
         for words in found:
             assert words[0] == "prill"
             words = [word.replace("$THEIRS", str(released)) for word in words[1:]]
+            name = next((" ".join(words[:count]) for count in (2, 1) if " ".join(words[:count]) in COMMANDS), None)
+            if words[0] in PARSED and name is not None:
+                command, rest = COMMANDS[name], words[len(name.split()) :]
+                derived, rest = derive(load_object(command.config), rest, command.words, prog=name, dry_run=command.dry_run)
+                derived.read(rest)
+                continue
             if words[0] in PARSED:
                 with monkeypatch.context() as patch:
                     patch.setattr(_module(words[0]), "run", lambda args: 0)

@@ -16,22 +16,15 @@ from prill.cli.commands import COMMANDS
 from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageError
 
 _COMMANDS = {
-    "batch": "judge by batches: requests as files for a batch API or `vllm run-batch`, verdicts from the answers",
-    "caption": "put screenshots into words, once each, for judges or to train a captioner",
     "refine": "make an agent better: it learns from its own attempts, as far as a judge finds them good",
     "reflexion": "try tasks again while a judge says failure, each time with a lesson from the attempt before",
     "bench": "tables of what an agent comes to on a benchmark, beside the figures of the papers",
-    "filter": "from verdicts to training rows: keep the steps that a judge found good",
-    "train": "a policy or a captioner from rows: a LoRA adapter, or all weights; a ranker or planner from recorded pages",
 }
 # Verbs that stand in a room below `prill.commands`.
 _MODULES = {
     "bench": "refine.bench",
-    "caption": "refine.caption",
-    "filter": "refine.filter",
     "refine": "refine.refine",
     "reflexion": "refine.reflexion",
-    "train": "refine.train",
 }
 # What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.
 _FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}
@@ -52,9 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
+    for length in (2, 1):  # some commands have a name of two words
+        if (name := " ".join(words[:length])) in COMMANDS:
+            return _run_command(name, words[length:])
+    if words and (kinds := commands_of(words[0])):
+        return _say_kinds(words[0], kinds, words[1:])
     command = next((word for word in words if not word.startswith("-")), None)
-    if command in COMMANDS and words[0] == command:
-        return _run_command(command, words[1:])
     parser = argparse.ArgumentParser(
         prog="prill", description="Judges what a digital agent did, and uses the judgement to make the agent better."
     )
@@ -94,6 +90,24 @@ def _run(argv: Sequence[str] | None) -> int:
         return 1
     finally:
         import_module("prill.files.lines").forget_streams()
+
+
+def commands_of(first: str) -> dict[str, str]:
+    """The commands of two words whose first one that is: the second words, with what they do."""
+    pairs = ((name.partition(" "), command.purpose) for name, command in COMMANDS.items())
+    return {second: purpose for (word, _, second), purpose in pairs if second and word == first}
+
+
+def _say_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> int:
+    """Lists the second words of a command where none of them follows; 2 where something else does."""
+    if rest and rest[0] in ("-h", "--help"):
+        print(f"prill {first} {'|'.join(kinds)} … (prill {first} KIND --help tells more)\n")
+        width = max(map(len, kinds))
+        print("\n".join(f"  prill {first} {kind:<{width}}  {purpose}" for kind, purpose in kinds.items()))
+        return 0
+    given = f"unknown {rest[0]!r}{import_module('prill.registry').nearest(rest[0], kinds)}; there are" if rest else "say which"
+    print(f"prill {first}: {given}: {', '.join(kinds)}", file=sys.stderr)
+    return 2
 
 
 def _run_command(name: str, argv: list[str]) -> int:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
 
-from prill.config.values import Config, PartConfig, config_options, inner_config, load_table, merged
+from prill.config.values import Config, PartConfig, config_options, inner_config, load_table, merged, name_of
 from prill.errors import PrillError, UsageError
 from prill.files.toml import parse_toml
 from prill.protocols import Captioner, Evaluator, LanguageModel
@@ -386,6 +386,9 @@ def _part_flags(
     yield Flag(path, option, part)
     table = dict(below) if isinstance(below, Mapping) else {"name": below} if isinstance(below, str) else {}
     name = _name_given(path, names)
+    if not table:
+        default = name_of(option.default)
+        table = {"name": default} if isinstance(default, str) else {}
     if name is not None:
         table = {**(table if table.get("name") == name else {}), "name": name}
     if not isinstance(table.get("name"), str):
@@ -486,7 +489,8 @@ def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[s
 def _add(group: Any, flag: Flag, dest: str, words: Words) -> None:
     option, dotted = flag.option, ".".join(flag.path)
     text = option.description
-    if not option.required and not isinstance(option.default, bool | None) and option.default != () and "default" not in text:
+    unsaid = isinstance(option.default, bool | None) or option.default in ((), "")
+    if not option.required and not unsaid and "default" not in text:
         text += f" (default {_shown(option.default)})"
     hidden = (
         bool({dotted, flag.path[-1]} & words.hidden) or flag.shared or (flag.path[1:-1] and flag.path[-2].endswith("model"))
@@ -533,6 +537,8 @@ def _metavar(flag: Flag) -> str:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(_shown, value))
     return f"{value:g}" if isinstance(value, float) else value.name if isinstance(value, PartConfig) else str(value)
 
 
