@@ -27,6 +27,7 @@ from prill.captioner.bulk import Asking, CaptionTally, Picture, caption_pictures
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, read_captions, read_decisions
 from prill.captioner.vision import VLMCaptioner, request_words
+from prill.config.values import Config
 from prill.errors import InputError, UsageError
 from prill.files.checksums import Checksums
 from prill.files.outputs import check_output, expect_place, make_folder, write_output, writing
@@ -49,7 +50,7 @@ CAPTIONS, DECISIONS, ROWS, DROPPED, REPORT = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSpec:
+class TrainingSpec(Config):
     """What becomes a row."""
 
     language: Annotated[Literal["english", "any"], Meta(description="pages in other languages are left out")] = "english"

@@ -56,7 +56,8 @@ class OwnEnvironmentConfig(GoalsConfig):
         given = {str(key).replace("-", "_"): inner for key, inner in table.items()}
         own = {key: inner for key, inner in given.items() if key not in fields}
         known = {key: inner for key, inner in given.items() if key in fields}
-        return {**known, "options": {**given.get("options", {}), **own}}
+        options = known.get("options", {})
+        return {**known, "options": {**options, **own} if isinstance(options, Mapping) else options}
 
     def table(self) -> dict[str, Any]:
         """The configuration as a table of TOML has it."""

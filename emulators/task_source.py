@@ -101,6 +101,8 @@ class GoalsConfig(EnvironmentConfig):
     def __post_init__(self) -> None:
         if isinstance(self.tasks, list | tuple):
             object.__setattr__(self, "tasks", tuple(_line(task) for task in self.tasks))
+        elif self.tasks is not None and not isinstance(self.tasks, str | Path):
+            raise OptionError(f"tasks: expected a file, the name of a list, or tasks, got {self.tasks!r}", "tasks")
         super().__post_init__()
 
     def _lines(self) -> Sequence[TaskLine]:

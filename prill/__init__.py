@@ -39,7 +39,19 @@ if TYPE_CHECKING:
     from prill.refine.rewards.reward import make_reward as reward
     from prill.runs.agree import AgreeConfig, AgreeResult, agree
     from prill.runs.annotate import AnnotateConfig, annotate, annotate_async
+    from prill.runs.batch import (
+        BatchCollectConfig,
+        BatchSubmitConfig,
+        BatchWriteConfig,
+        batch_collect,
+        batch_collect_async,
+        batch_submit,
+        batch_submit_async,
+        batch_write,
+        batch_write_async,
+    )
     from prill.runs.bench import BenchConfig, bench_async
+    from prill.runs.caption import CaptionConfig, caption, caption_async
     from prill.runs.data import (
         AcceptConfig,
         CheckConfig,
@@ -53,6 +65,7 @@ if TYPE_CHECKING:
         write_table,
     )
     from prill.runs.devices import DevicesConfig, devices, devices_async
+    from prill.runs.filter import FilterConfig, TeacherConfig, filter
     from prill.runs.filtered_bc import FilteredBCConfig, FilteredBCResult, filtered_bc, filtered_bc_async, plan_filtered_bc
     from prill.runs.fitting import CalibrateConfig, CalibrateResult, FitConfig, FitResult, calibrate, fit
     from prill.runs.papers import (
@@ -76,6 +89,14 @@ if TYPE_CHECKING:
     from prill.runs.show import JudgesConfig, ShowConfig, judges, show
     from prill.runs.simulation import SimulationConfig, SimulationResult, simulate_retries
     from prill.runs.sites import SitesResult, check_sites, check_sites_async
+    from prill.runs.train import (
+        PresetConfig,
+        TrainCaptionerConfig,
+        TrainPlannerConfig,
+        TrainPolicyConfig,
+        TrainRankerConfig,
+        train,
+    )
     from prill.runs.watch import WatchConfig, watch
     from prill.scoring import score_files, score_stream
     from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
@@ -93,10 +114,14 @@ __all__ = [
     "AndroidConfig",
     "AnnotateConfig",
     "BadLine",
+    "BatchCollectConfig",
+    "BatchSubmitConfig",
+    "BatchWriteConfig",
     "BenchConfig",
     "BrowserGymConfig",
     "CalibrateConfig",
     "CalibrateResult",
+    "CaptionConfig",
     "CaptionerConfig",
     "CheckConfig",
     "ConversationsConfig",
@@ -108,6 +133,7 @@ __all__ = [
     "EpisodesConfig",
     "EvaluatorInfo",
     "ExemplarsConfig",
+    "FilterConfig",
     "FilteredBCConfig",
     "FilteredBCResult",
     "FitConfig",
@@ -127,6 +153,7 @@ __all__ = [
     "Observation",
     "OwnEnvironmentConfig",
     "PolicyConfig",
+    "PresetConfig",
     "PrillError",
     "RankConfig",
     "RedteamConfig",
@@ -149,6 +176,11 @@ __all__ = [
     "Step",
     "TableConfig",
     "Task",
+    "TeacherConfig",
+    "TrainCaptionerConfig",
+    "TrainPlannerConfig",
+    "TrainPolicyConfig",
+    "TrainRankerConfig",
     "Trajectory",
     "Unscored",
     "Usage",
@@ -163,8 +195,16 @@ __all__ = [
     "annotate",
     "annotate_async",
     "as_judge",
+    "batch_collect",
+    "batch_collect_async",
+    "batch_submit",
+    "batch_submit_async",
+    "batch_write",
+    "batch_write_async",
     "bench_async",
     "calibrate",
+    "caption",
+    "caption_async",
     "check",
     "check_sites",
     "check_sites_async",
@@ -176,6 +216,7 @@ __all__ = [
     "environment",
     "exemplars",
     "exemplars_async",
+    "filter",
     "filtered_bc",
     "filtered_bc_async",
     "fit",
@@ -214,6 +255,7 @@ __all__ = [
     "simulate_retries",
     "table",
     "to_dataset",
+    "train",
     "watch",
     "write_labels",
     "write_table",
@@ -228,10 +270,14 @@ _HOMES = {
     "AndroidConfig": "emulators.android.config",
     "AnnotateConfig": "runs.annotate",
     "BadLine": "store",
+    "BatchCollectConfig": "runs.batch",
+    "BatchSubmitConfig": "runs.batch",
+    "BatchWriteConfig": "runs.batch",
     "BenchConfig": "runs.bench",
     "BrowserGymConfig": "emulators.browsergym.config",
     "CalibrateConfig": "runs.fitting",
     "CalibrateResult": "runs.fitting",
+    "CaptionConfig": "runs.caption",
     "CaptionerConfig": "captioner.registry",
     "CheckConfig": "runs.data",
     "ConversationsConfig": "runs.papers",
@@ -240,6 +286,7 @@ _HOMES = {
     "EnvironmentConfig": "emulators.settings",
     "EpisodesConfig": "runs.rollout.episodes",
     "ExemplarsConfig": "runs.papers",
+    "FilterConfig": "runs.filter",
     "FilteredBCConfig": "runs.filtered_bc",
     "FilteredBCResult": "runs.filtered_bc",
     "FitConfig": "runs.fitting",
@@ -255,6 +302,7 @@ _HOMES = {
     "ModelConfig": "models.registry",
     "OwnEnvironmentConfig": "emulators.own",
     "PolicyConfig": "policies.registry",
+    "PresetConfig": "runs.train",
     "RankConfig": "runs.papers",
     "RedteamConfig": "runs.redteam",
     "RedteamResult": "runs.redteam",
@@ -274,6 +322,11 @@ _HOMES = {
     "SimulationResult": "runs.simulation",
     "SitesResult": "runs.sites",
     "TableConfig": "runs.data",
+    "TeacherConfig": "runs.filter",
+    "TrainCaptionerConfig": "runs.train",
+    "TrainPlannerConfig": "runs.train",
+    "TrainPolicyConfig": "runs.train",
+    "TrainRankerConfig": "runs.train",
     "WatchConfig": "runs.watch",
     "WebArenaConfig": "emulators.webarena.config",
     "WebConfig": "emulators.browser.config",
@@ -283,8 +336,16 @@ _HOMES = {
     "annotate": "runs.annotate",
     "annotate_async": "runs.annotate",
     "as_judge": "evaluators.function",
+    "batch_collect": "runs.batch",
+    "batch_collect_async": "runs.batch",
+    "batch_submit": "runs.batch",
+    "batch_submit_async": "runs.batch",
+    "batch_write": "runs.batch",
+    "batch_write_async": "runs.batch",
     "bench_async": "runs.bench",
     "calibrate": "runs.fitting",
+    "caption": "runs.caption:caption",
+    "caption_async": "runs.caption",
     "check": "runs.data",
     "check_sites": "runs.sites",
     "check_sites_async": "runs.sites",
@@ -296,6 +357,7 @@ _HOMES = {
     "environment": "emulators.registry:make_environment",
     "exemplars": "runs.papers",
     "exemplars_async": "runs.papers",
+    "filter": "runs.filter:filter",
     "filtered_bc": "runs.filtered_bc",
     "filtered_bc_async": "runs.filtered_bc",
     "fit": "runs.fitting",
@@ -334,6 +396,7 @@ _HOMES = {
     "simulate_retries": "runs.simulation",
     "table": "tables",
     "to_dataset": "hf_dataset",
+    "train": "runs.train:train",
     "watch": "runs.watch",
     "write_labels": "store",
     "write_table": "runs.data",

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from prill.config.values import Config
 from prill.errors import UsageError
 from prill.files.checksums import CHECKSUMS, Checksums
 from prill.files.outputs import expect_place, failures, part_of
@@ -34,7 +35,7 @@ MANIFEST, PAGE, IMAGES = "manifest.json", "report.html", "images"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportSpec:
+class ExportSpec(Config):
     """What is written.
 
     Raises:
@@ -42,13 +43,18 @@ class ExportSpec:
     """
 
     rows: Annotated[
-        tuple[Kind, ...],
+        Sequence[Kind],
         Meta(description="sft: kept steps; kto: rejected ones too, with the verdict as label; dpo: pairs at one state"),
     ] = ("sft",)
     format: Annotated[str, Meta(description="trl, llama-factory, ms-swift, axolotl, or module:Object")] = "trl"
     copy_images: Annotated[bool, Meta(description="copy the images into the folder, so that it can be moved")] = False
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Checks that each kind of rows is named once.
+
+        Raises:
+            UsageError: One is not, or there is none.
+        """
         if not self.rows or len(set(self.rows)) < len(self.rows):
             raise UsageError(f"rows: name some of {', '.join(KINDS)}, each once", parameters=("rows",))
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from prill.config.values import Config
 from prill.errors import InputError, UsageError
 from prill.evaluators.fitted.calibration import Calibration, comparable, read_calibration
 from prill.evaluators.labels import latest_verdicts, template_of
@@ -36,7 +37,7 @@ _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilterSpec:
+class FilterSpec(Config):
     """Which steps are kept. The same options on the command line, in a table of TOML or JSON, and here.
 
     A verdict on the whole attempt keeps all of its steps or none; one that judges steps keeps those with a reward of
@@ -57,7 +58,7 @@ class FilterSpec:
         ),
     ] = None
     calibration: Annotated[
-        Path | None, Meta(description="file of prill calibrate: scores count as the probabilities that it makes of them")
+        str | Path | None, Meta(description="file of prill calibrate: scores count as the probabilities that it makes of them")
     ] = None
     precision: Annotated[
         float | None,
@@ -70,7 +71,12 @@ class FilterSpec:
     balance: Annotated[bool, Meta(description="as many steps of each task as there are of the one with fewest")] = False
     seed: Annotated[int, Meta(description="draws the steps of a task that has too many")] = 0
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Checks that the options go together.
+
+        Raises:
+            UsageError: They do not.
+        """
         if self.precision is not None and self.calibration is None:
             raise UsageError(
                 "a wanted precision needs a calibration of the judge, which `prill calibrate` makes",
@@ -84,9 +90,9 @@ class FilterSpec:
             raise UsageError("everything is kept: there is no use for a threshold", parameters=("keep_all",))
 
 
-def filter_spec(given: Mapping[str, Any], *, lax: bool = False) -> FilterSpec:
-    """The settings from a table of TOML, JSON or the command line. Raises OptionError."""
-    return FilterSpec(**read_options(FilterSpec, given, "the filter", lax=lax))
+def filter_spec(given: Mapping[str, Any]) -> FilterSpec:
+    """The settings from a table of TOML or JSON. Raises OptionError."""
+    return FilterSpec(**read_options(FilterSpec, given, "the filter"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +312,7 @@ class _Rule:
         return round(fmean(_probability(calibration, verdict) for verdict in kept), _DIGITS)
 
 
-def _calibration_for(judge: EvaluatorInfo, path: Path) -> Calibration | None:
+def _calibration_for(judge: EvaluatorInfo, path: str | Path) -> Calibration | None:
     """The calibration, after the check that it is of this judge or is in its scores already."""
     calibration = read_calibration(path)
     if judge.params.get("calibration") == calibration.hash or comparable(judge) == comparable(calibration.evaluator):

@@ -39,7 +39,9 @@ def offered(script: Path, *words: str) -> set[str]:
 
 
 def test_bash_completes_commands(script: Path) -> None:
-    assert offered(script, "") >= {*COMMANDS, "completion"}
+    assert offered(script, "") >= {*(name.split()[0] for name in COMMANDS), "completion"}
+    for room, _, last in (name.partition(" ") for name in COMMANDS if " " in name):
+        assert last in offered(script, room, "")
     assert offered(script, "anno") == {"annotate"}
 
 

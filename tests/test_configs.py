@@ -665,6 +665,186 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "batch write": [
+        Ways(
+            "t.jsonl -o b --judge modular --captioner text --model gpt-4o --base-url http://x --limit 2",
+            """
+            trajectories = ["t.jsonl"]
+            output = "b"
+            judge = {name = "modular", captioner = "text"}
+            model = {name = "gpt-4o", base-url = "http://x"}
+            limit = 2
+            """,
+            lambda: prill.BatchWriteConfig(
+                trajectories=["t.jsonl"],
+                output="b",
+                judge=prill.JudgeConfig("modular", captioner="text"),
+                model={"name": "gpt-4o", "base_url": "http://x"},
+                limit=2,
+            ),
+        ),
+    ],
+    "batch submit": [
+        Ways(
+            "b --wait --every 5 --api anthropic",
+            """
+            folder = "b"
+            wait = true
+            every = 5
+            api = "anthropic"
+            """,
+            lambda: prill.BatchSubmitConfig(folder=Path("b"), wait=True, every=5, api="anthropic"),
+        ),
+    ],
+    "batch collect": [
+        Ways(
+            "b a.jsonl c.jsonl -o v.jsonl --retry-unscored --no-transcripts",
+            """
+            folder = "b"
+            answers = ["a.jsonl", "c.jsonl"]
+            output = "v.jsonl"
+            retry-unscored = true
+            transcripts = false
+            """,
+            lambda: prill.BatchCollectConfig(
+                folder="b", answers=["a.jsonl", "c.jsonl"], output="v.jsonl", retry_unscored=True, transcripts=False
+            ),
+        ),
+    ],
+    "caption": [
+        Ways(
+            "t.jsonl -o c.jsonl --model m --base-url http://x --max-tokens 9 --last 2 --engine ray --no-resume",
+            """
+            trajectories = ["t.jsonl"]
+            output = "c.jsonl"
+            captioner = {model = {name = "m", base_url = "http://x"}, max-tokens = 9}
+            last = 2
+            engine = "ray"
+            resume = false
+            """,
+            lambda: prill.CaptionConfig(
+                trajectories=["t.jsonl"],
+                output="c.jsonl",
+                captioner=prill.CaptionerConfig("vlm", model={"name": "m", "base_url": "http://x"}, max_tokens=9),
+                last=2,
+                engine="ray",
+                resume=False,
+            ),
+        ),
+        Ways(
+            "t.jsonl -o data --for-training --near 3 --captioner given",
+            """
+            trajectories = ["t.jsonl"]
+            output = "data"
+            for-training = true
+            captioner = "given"
+            training = {near = 3}
+            """,
+            lambda: prill.CaptionConfig(
+                trajectories=["t.jsonl"], output="data", for_training=True, captioner="given", training={"near": 3}
+            ),
+        ),
+    ],
+    "filter": [
+        Ways(
+            "t.jsonl --verdicts v.jsonl -o rows --threshold 0.7 --rows sft,kto --policy react --no-policy.reasoning",
+            """
+            trajectories = ["t.jsonl"]
+            verdicts = "v.jsonl"
+            output = "rows"
+            filter = {threshold = 0.7}
+            export = {rows = ["sft", "kto"]}
+            policy = {name = "react", reasoning = false}
+            """,
+            lambda: prill.FilterConfig(
+                trajectories=["t.jsonl"],
+                verdicts="v.jsonl",
+                output=Path("rows"),
+                filter={"threshold": 0.7},
+                export={"rows": ["sft", "kto"]},
+                policy=prill.TeacherConfig("react", reasoning=False),
+            ),
+        ),
+        Ways(
+            "t.jsonl --verdicts v.jsonl -o rows --policy.history 2 --no-stop-at-reached",
+            """
+            trajectories = ["t.jsonl"]
+            verdicts = "v.jsonl"
+            output = "rows"
+            policy = {history = 2}
+            [filter]
+            stop-at-reached = false
+            """,
+            lambda: prill.FilterConfig(
+                trajectories=["t.jsonl"],
+                verdicts="v.jsonl",
+                output="rows",
+                filter={"stop_at_reached": False},
+                policy={"name": "plain", "history": 2},
+            ),
+        ),
+    ],
+    "train policy": [
+        Ways(
+            "r.jsonl -o m --preset small-text --rank 4 --no-gradient-checkpointing --model qwen --seed 3 --gpus 8xH200",
+            """
+            rows = "r.jsonl"
+            output = "m"
+            preset = {name = "small-text", rank = 4, gradient-checkpointing = false, model = "qwen", seed = 3}
+            gpus = "8xH200"
+            """,
+            lambda: prill.TrainPolicyConfig(
+                rows="r.jsonl",
+                output="m",
+                preset=prill.PresetConfig("small-text", rank=4, gradient_checkpointing=False, model="qwen", seed=3),
+                gpus="8xH200",
+            ),
+        ),
+    ],
+    "train captioner": [
+        Ways(
+            "r.jsonl -o m --learning-rate 2e-5 --engine swift --no-resume",
+            """
+            rows = "r.jsonl"
+            output = "m"
+            preset = {learning_rate = 2e-5, engine = "swift"}
+            resume = false
+            """,
+            lambda: prill.TrainCaptionerConfig(
+                rows="r.jsonl", output=Path("m"), preset={"learning_rate": 2e-5, "engine": "swift"}, resume=False
+            ),
+        ),
+    ],
+    "train ranker": [
+        Ways(
+            "g.jsonl -o m --negatives 9",
+            """
+            rows = "g.jsonl"
+            output = "m"
+            preset = {name = "deberta-ranker", negatives = 9}
+            """,
+            lambda: prill.TrainRankerConfig(
+                rows="g.jsonl", output="m", preset=prill.PresetConfig("deberta-ranker", negatives=9)
+            ),
+        ),
+    ],
+    "train planner": [
+        Ways(
+            "g.jsonl -o m --policy self-map --policy.group 4 --model t5",
+            """
+            rows = "g.jsonl"
+            output = "m"
+            policy = {name = "self-map", group = 4}
+            preset = {model = "t5"}
+            """,
+            lambda: prill.TrainPlannerConfig(
+                rows="g.jsonl",
+                output="m",
+                policy=prill.TeacherConfig("self-map", group=4),
+                preset={"model": "t5"},
+            ),
+        ),
+    ],
 }
 CASES = [pytest.param(name, ways, id=f"{name}-{index}") for name, each in WAYS.items() for index, ways in enumerate(each)]
 
@@ -827,3 +1007,24 @@ def test_paths_are_checked(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as raised:
         prill.ScoreConfig(**{"trajectories": ["t.jsonl"], "output": "v.jsonl", "judge": "vlm", **given})
     assert message in str(raised.value)
+
+
+def test_a_first_word_alone_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    from prill.cli import main
+
+    assert main(["train", "--help"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"  {line} " in listed for line in (f"prill {name}" for name in COMMANDS if name.startswith("train ")))
+    assert main(["train"]) == 2
+    assert "say which: policy, captioner, ranker, planner" in capsys.readouterr().err
+    assert main(["train", "plicy", "rows.jsonl"]) == 2
+    assert "unknown 'plicy' (did you mean 'policy'?)" in capsys.readouterr().err
+
+
+def test_options_without_a_name_are_those_of_the_default() -> None:
+    config, _ = read("caption", ["t.jsonl", "-o", "c.jsonl", "--captioner.max-tokens", "9"])
+    assert isinstance(config, prill.CaptionConfig) and config.captioner == prill.CaptionerConfig("vlm", max_tokens=9)
+    with pytest.raises(
+        UsageError, match="captioner 'text' has no such option; captioners that have it|there is no such option"
+    ):
+        read("caption", ["t.jsonl", "-o", "c.jsonl", "--captioner", "text", "--captioner.max-tokens", "9"])

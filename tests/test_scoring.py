@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -217,3 +220,35 @@ async def test_concurrency_is_the_models(asked: int | None, at_once: int) -> Non
     runs = [Trajectory(id=str(i), task=Task(goal="g"), final=Observation(caption="x")) for i in range(12)]
     verdicts = [v async for v in score_stream(runs, CaptionJudge(model, GivenCaption()), concurrency=asked)]
     assert (len(verdicts), model.most) == (12, at_once)
+
+
+NOTEBOOK = """
+import asyncio
+from prill.scoring import wait_for
+
+async def run():
+    try:
+        print("running", flush=True)
+        await asyncio.Event().wait()
+    finally:
+        print("ended", flush=True)
+
+async def cell():
+    wait_for(run)
+
+asyncio.new_event_loop().run_until_complete(cell())
+"""
+
+
+def test_an_interrupted_notebook_ends_its_run() -> None:
+    """The run has a thread of its own there, which an interrupt of the cell does not reach by itself."""
+    command = [sys.executable, "-c", NOTEBOOK]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "running\n"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (out, err.splitlines()[-1]) == ("ended\n", "KeyboardInterrupt")

@@ -31,8 +31,7 @@ MAY_IMPORT = {
     "service": {"core", "captioner", "evaluators", "refine", "service"},
     "runs": {"core", "bench", "runs", "ui", "service", *LINKED},
     "door": {"core", "captioner", "datasets", "evaluators", "policies", "emulators", "refine", "runs", "ui"},
-    "cli": {"core", "bench", "cli", "commands", "door", "runs", "ui", "service", *LINKED},
-    "commands": {"core", "bench", "cli", "commands", "door", "runs", "ui", "service", *LINKED},
+    "cli": {"core", "bench", "cli", "door", "runs", "ui", "service", *LINKED},
 }
 MAX_LINES, MAX_MODULES = 800, 25
 HEAVY = (
@@ -154,7 +153,7 @@ def test_only_commands_read_arguments() -> None:
     reading = {name for name, path in MODULES.items() if "argparse" in set(imports(path))}
     # The small sites can be started by hand: `python -m prill.emulators.shop`.
     by_hand = {name for name in reading if name.endswith("__main__")}
-    assert {name for name in reading - by_hand if layer(name) not in ("cli", "commands", "testing")} == set()
+    assert {name for name in reading - by_hand if layer(name) not in ("cli", "testing")} == set()
 
 
 def test_the_library_names_no_flags() -> None:
@@ -162,7 +161,7 @@ def test_the_library_names_no_flags() -> None:
     flag = re.compile(r"(?:^|[\s(`'])--[a-z][a-z-]+")
     allowed = re.compile(r"pip install --no-deps")
     for name, path in MODULES.items():
-        if layer(name) in ("cli", "commands", "testing", "emulators"):
+        if layer(name) in ("cli", "testing", "emulators"):
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         docs = {

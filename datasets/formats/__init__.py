@@ -49,7 +49,7 @@ class FormatConfig(PartConfig):
     """A format by name, with its options: `FormatConfig("mind2web", scores="scores.pkl")`."""
 
     __slots__ = ()
-    kind = "format"
+    kind, kinds = "format", "formats"
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:

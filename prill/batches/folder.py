@@ -148,9 +148,9 @@ class BatchFolder(LockedFolder):
 
     def _note(self, trajectories: Sequence[str | os.PathLike[str]], limit: int | None, judge: Mapping[str, Any]) -> None:
         """Notes what is judged. Raises UsageError when the judge was described in another way: its model may be elsewhere."""
-        there = self.manifest.judge
-        if changes := sorted(key for key in {*there, *judge} if there.get(key) != judge.get(key)):
-            words = "; ".join(f"{key} {_shown(there.get(key))} there, {_shown(judge.get(key))} now" for key in changes)
+        there, now = dict(_leaves(self.manifest.judge)), dict(_leaves(judge))
+        if changes := sorted(key for key in {*there, *now} if there.get(key) != now.get(key)):
+            words = "; ".join(f"{key} {_shown(there.get(key))} there, {_shown(now.get(key))} now" for key in changes)
             raise UsageError(f"{self.path}: its requests were written with other options ({words}); write a new batch")
         paths = dict.fromkeys([*self.manifest.trajectories, *map(os.path.abspath, trajectories)])
         self.manifest = replace(self.manifest, trajectories=tuple(paths), limit=limit)
@@ -243,6 +243,15 @@ class BatchFolder(LockedFolder):
             os.close(lock)
             raise UsageError(f"{self.path}: another process works on this batch") from None
         return lock
+
+
+def _leaves(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested tables by their dotted paths."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
 
 
 def _shown(value: object) -> object:

@@ -1,42 +1,17 @@
-"""The `prill` command: one verb a module of `prill.commands`, each a thin caller of public functions."""
+"""The `prill` command: finds what its words name, and has it read, run and shown (`prill.cli.commands`)."""
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
-from types import ModuleType
 from typing import Any, TextIO, cast
 
 from prill.cli.commands import COMMANDS, overview
 from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageError
-
-_COMMANDS = {
-    "batch": "judge by batches: requests as files for a batch API or `vllm run-batch`, verdicts from the answers",
-    "caption": "put screenshots into words, once each, for judges or to train a captioner",
-    "filter": "from verdicts to training rows: keep the steps that a judge found good",
-    "train": "a policy or a captioner from rows: a LoRA adapter, or all weights; a ranker or planner from recorded pages",
-}
-_GROUP_OF = {
-    **dict.fromkeys(("serve", "batch", "caption", "judges", "show"), "judge"),
-    **dict.fromkeys(("agree", "fit", "calibrate", "redteam"), "trust"),
-    **dict.fromkeys(("refine", "reflexion", "filter", "train", "watch"), "improve"),
-    **dict.fromkeys(("rollout", "devices"), "play"),
-    **dict.fromkeys(("bench", "rank", "exemplars", "conversations"), "papers"),
-}
-# Verbs that stand in a room below `prill.commands`.
-_MODULES = {
-    "caption": "refine.caption",
-    "filter": "refine.filter",
-    "train": "refine.train",
-}
-# What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.
-_FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}
-
 
 # What steers a terminal is printed as its number.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -53,13 +28,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
-    others = {name: (_GROUP_OF[name], purpose) for name, purpose in _COMMANDS.items()}
     if not words or words[0] in ("-h", "--help"):
-        print(overview(others))
+        print(overview())
         return 0 if words else 2
     for length in (2, 1):  # some commands have a name of two words
         if (name := " ".join(words[:length])) in COMMANDS:
             return _run_command(name, words[length:])
+    if kinds := commands_of(words[0]):
+        return _say_kinds(words[0], kinds, words[1:])
     command, rest = words[0], words[1:]
     if command == "--version":
         from prill import __version__
@@ -68,37 +44,11 @@ def _run(argv: Sequence[str] | None) -> int:
         return 0
     if command == "completion":
         return _complete(rest)
-    if command not in _COMMANDS:
-        from prill.registry import nearest
+    from prill.registry import nearest
 
-        guess = nearest(command, {**COMMANDS, **_COMMANDS, "completion": ""})
-        print(f"prill: there is no command {command!r}{guess}; prill --help lists them", file=sys.stderr)
-        return 2
-    parser = argparse.ArgumentParser(prog="prill")
-    verbs, purpose = parser.add_subparsers(dest="command"), _COMMANDS[command]
-    _module(command).configure(verbs.add_parser(command, description=f"{purpose[0].upper()}{purpose[1:]}."))
-    args = parser.parse_args(words)
-    try:
-        from prill.cli.showing import logs_shown
-
-        with logs_shown(args.command):
-            code = int(_module(args.command).run(args))
-        sys.stdout.flush()
-        return code
-    except (EndpointGone, EnvironmentFailure) as error:
-        flag = next((f"--{name.replace('_', '-')}" for name in ("retry_unscored", "retry_broken") if hasattr(args, name)), None)
-        print(f"prill {args.command}: {error}", file=sys.stderr)
-        again = f"; {flag} tries again what failed meanwhile" if flag else ""
-        print(f"what is finished is kept, and the same command goes on from there{again}", file=sys.stderr)
-        return 4
-    except PrillError as error:
-        print(f"prill {args.command}: {error}{_helpful_options(error, args)}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        _drop(sys.stdout)
-        return 1
-    finally:
-        import_module("prill.files.lines").forget_streams()
+    guess = nearest(command, {**COMMANDS, **dict.fromkeys(name.partition(" ")[0] for name in COMMANDS), "completion": ""})
+    print(f"prill: there is no command {command!r}{guess}; prill --help lists them", file=sys.stderr)
+    return 2
 
 
 def _complete(words: Sequence[str]) -> int:
@@ -109,11 +59,29 @@ def _complete(words: Sequence[str]) -> int:
         print(f"prill completion: name the shell: prill completion {'|'.join(SHELLS)} > FILE", file=sys.stderr)
         return 2
     try:
-        print(completion(words[0], {name: _module(name).configure for name in _COMMANDS}))
+        print(completion(words[0]))
     except PrillError as error:
         print(f"prill completion: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def commands_of(first: str) -> dict[str, str]:
+    """The commands of two words whose first one that is: the second words, with what they do."""
+    pairs = ((name.partition(" "), command.purpose) for name, command in COMMANDS.items())
+    return {second: purpose for (word, _, second), purpose in pairs if second and word == first}
+
+
+def _say_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> int:
+    """Lists the second words of a command where none of them follows; 2 where something else does."""
+    if rest and rest[0] in ("-h", "--help"):
+        print(f"prill {first} {'|'.join(kinds)} … (prill {first} KIND --help tells more)\n")
+        width = max(map(len, kinds))
+        print("\n".join(f"  prill {first} {kind:<{width}}  {purpose}" for kind, purpose in kinds.items()))
+        return 0
+    given = f"unknown {rest[0]!r}{import_module('prill.registry').nearest(rest[0], kinds)}; there are" if rest else "say which"
+    print(f"prill {first}: {given}: {', '.join(kinds)}", file=sys.stderr)
+    return 2
 
 
 def _run_command(name: str, argv: list[str]) -> int:
@@ -192,22 +160,10 @@ def _harmless(stream: TextIO, controls: Mapping[int, str]) -> TextIO:
     return cast(TextIO, _Harmless(stream, controls))
 
 
-def _module(command: str) -> ModuleType:
-    return import_module(f"prill.commands.{_MODULES.get(command, command)}")
-
-
 def _drop(stream: TextIO) -> None:
     """What is left for a reader that has gone, or a full disk, must not be written when Python ends: it would complain."""
     with suppress(OSError, ValueError):  # no real file, as in tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _helpful_options(error: PrillError, args: argparse.Namespace) -> str:
-    """The flags that an error's parameters have in this command: the library speaks of parameters only."""
-    parameters = error.parameters if isinstance(error, UsageError) else ()
-    named = (_FLAGS.get(name, (f"--{name.replace('_', '-')}", name)) for name in parameters)
-    flags = [flag for flag, attribute in named if hasattr(args, attribute)]
-    return f" ({', '.join(flags)})" if flags else ""
 
 
 if __name__ == "__main__":

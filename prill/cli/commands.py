@@ -45,8 +45,8 @@ GROUPS: Mapping[str, str] = {
 _ORDER = (
     *("score", "serve", "batch", "caption", "judges", "show"),
     *("agree", "calibrate", "fit", "redteam", "annotate", "report"),
-    *("reflexion", "filter", "train", "refine", "watch"),
-    *("rollout", "devices"),
+    *("reflexion", "filter", "train", "refine filtered-bc", "watch", "simulate-retries"),
+    *("rollout", "devices", "check-sites"),
     *("convert", "check", "merge", "table", "accept"),
     *("bench", "rank", "exemplars", "conversations"),
 )
@@ -112,6 +112,29 @@ _SHOWN = frozenset(
         *(f"oracle_model.{name.partition('.')[2]}" for name in _EPISODES if name.startswith("model.")),
     }
 )
+# Settings of a training that have a meaning for some kinds only, or that few need; they work all the same.
+_TRAINING = {"beta1", "beta2", "max_grad_norm", "model_type", "sample_tokens", "workers", "keep_checkpoints", "log_every"}
+_OF_ROWS = frozenset(_TRAINING | {"negatives", "draws"})
+_OF_PAGES = frozenset(_TRAINING | {"rank", "alpha", "dropout", "targets", "max_pixels", "engine", "engine_python", "overlong"})
+
+
+def _training(kind: str, class_: str, purpose: str, hidden: frozenset[str], *examples: str) -> Command:
+    return Command(
+        "improve",
+        purpose,
+        f"prill.runs.train:{class_}",
+        "prill.cli.improving:train",
+        Words(
+            ("rows",),
+            hidden=hidden,
+            renamed={"preset.model": "--model", "preset.seed": "--seed"},  # policies have such options, too
+            metavars={"output": "DIR", "preset": "NAME|FILE.toml", "gpus": "NxNAME"},
+        ),
+        tuple(f"prill train {kind} {words}" for words in examples),
+        "Settings that are not given are the preset's. Exit codes: 0 trained, 2 it cannot be, 130 stopped with a checkpoint.",
+        dry_run=True,
+    )
+
 
 COMMANDS: Mapping[str, Command] = {
     "score": Command(
@@ -519,16 +542,126 @@ COMMANDS: Mapping[str, Command] = {
         "be read or bad usage, 4 endpoint gone, 130 interrupted.",
         dry_run=True,
     ),
+    "batch write": Command(
+        "judge",
+        "write the requests of a judge into a folder, for a batch API or `vllm run-batch`",
+        "prill.runs.batch:BatchWriteConfig",
+        "prill.cli.judging:batch_write",
+        Words(("trajectories",), hidden=_JUDGE, metavars={"output": "DIR"}),
+        (
+            "prill batch write t.jsonl -o batch --judge vlm --model gpt-4o",
+            "prill batch write t.jsonl -o batch --judge modular --captioner text --model gpt-4o --dry-run",
+            "prill batch write batch.toml --limit 20",
+        ),
+        "Then: prill batch submit DIR --wait; prill batch collect DIR -o v.jsonl. What is written is not written again.\n"
+        "Exit codes: 0 done, 2 bad usage, 130 interrupted.",
+        dry_run=True,
+    ),
+    "batch submit": Command(
+        "judge",
+        "hand the requests in at the endpoint's batch API",
+        "prill.runs.batch:BatchSubmitConfig",
+        "prill.cli.judging:batch_submit",
+        Words(("folder",), metavars={"folder": "DIR"}),
+        (
+            "prill batch submit batch --wait",
+            "prill batch submit batch --dry-run",
+            "prill batch submit batch --wait --every 600 --api anthropic",
+        ),
+        "Exit codes: 0 done, 2 bad usage, no batch API, or a problem with a file (the others are handed in), 130 interrupted\n"
+        "(batches that were handed in go on).",
+        dry_run=True,
+    ),
+    "batch collect": Command(
+        "judge",
+        "make verdicts of the answers, and the next requests where a judge needs more",
+        "prill.runs.batch:BatchCollectConfig",
+        "prill.cli.judging:batch_collect",
+        Words(("folder", "answers"), metavars={"folder": "DIR", "answers": "OUTPUT", "output": "FILE"}),
+        (
+            "prill batch collect batch -o v.jsonl",
+            "prill batch collect batch answers.jsonl -o v.jsonl",
+            "prill batch collect batch -o v.jsonl --retry-unscored",
+        ),
+        "Exit codes: 0 all scored, 3 some unscored, 5 answers are missing (the next requests are written), 2 bad usage,\n"
+        "130 interrupted.",
+    ),
+    "caption": Command(
+        "judge",
+        "put screenshots into words, once each, for judges or to train a captioner",
+        "prill.runs.caption:CaptionConfig",
+        "prill.cli.judging:caption",
+        Words(("trajectories",), hidden=_JUDGE, metavars={"output": "FILE"}),
+        (
+            "prill caption t.jsonl -o captions.jsonl --model Qwen/Qwen2.5-VL-7B-Instruct --base-url http://localhost:8000/v1",
+            "prill caption t.jsonl -o data --for-training --model gpt-4o",
+            "prill caption caption.toml --retry-unscored",
+        ),
+        "The same command goes on where a run broke off. Then: prill score … --judge modular --captioner captions.jsonl\n"
+        "Exit codes: 0 all captioned, 3 some pictures have no caption or some lines are broken, 2 nothing could be read or\n"
+        "bad usage, 130 interrupted.",
+        dry_run=True,
+    ),
+    "filter": Command(
+        "improve",
+        "from verdicts to training rows: keep the steps that a judge found good",
+        "prill.runs.filter:FilterConfig",
+        "prill.cli.improving:filter",
+        Words(
+            ("trajectories",),
+            renamed={"filter.seed": "--seed"},  # policies have seeds, too
+            metavars={"output": "DIR", "verdicts": "V", "labels": "L", "truth": "RULE|NAME", "rows": "KINDS"},
+        ),
+        (
+            "prill filter t.jsonl --verdicts v.jsonl -o rows",
+            "prill filter t.jsonl --verdicts v.jsonl -o rows --rows sft,kto --policy react --no-policy.reasoning",
+            "prill filter filter.toml --threshold 0.7",
+        ),
+        "DIR gets a file for each kind of rows, manifest.json, and report.html: what was kept and lost, and why.\n"
+        "Exit codes: 0 all read, 3 rows without some broken lines or images, 2 nothing is left or bad usage.",
+    ),
+    "train policy": _training(
+        "policy",
+        "TrainPolicyConfig",
+        "a policy from the rows of a filter: a LoRA adapter, or all weights",
+        _OF_ROWS,
+        "rows.jsonl -o adapter --preset small-text",
+        "rows.jsonl -o adapter --preset paper --model Qwen/Qwen3-VL-8B-Instruct --dry-run --gpus 8xH200",
+        "policy.toml --learning-rate 2e-5",
+    ),
+    "train captioner": _training(
+        "captioner",
+        "TrainCaptionerConfig",
+        "a captioner from rows of captions",
+        _OF_ROWS,
+        "data/rows.jsonl -o captioner --method lora --dry-run",
+        "data/rows.jsonl -o captioner --preset captioner-paper",
+        "captioner.toml --held-out 0.1",
+    ),
+    "train ranker": _training(
+        "ranker",
+        "TrainRankerConfig",
+        "a ranker of candidates from recorded pages",
+        _OF_PAGES | {"draws"},
+        "train.jsonl -o ranker --held-out 0.1",
+        "train.jsonl -o ranker --preset small-ranker --model FOLDER",
+        "ranker.toml --negatives 9",
+    ),
+    "train planner": _training(
+        "planner",
+        "TrainPlannerConfig",
+        "a planner that answers a policy, from recorded pages",
+        _OF_PAGES | {"negatives"},
+        "train.jsonl -o planner --policy self-map",
+        "train.jsonl -o planner --policy mindact --preset flan-t5-base",
+        "planner.toml --draws 5",
+    ),
 }
 
 
-def overview(others: Mapping[str, tuple[str, str]]) -> str:
-    """The help of `prill` itself: every command in a line, by groups.
-
-    Args:
-        others: Group and purpose of commands that are not in COMMANDS.
-    """
-    found = {name: (command.group, command.purpose) for name, command in COMMANDS.items()} | dict(others)
+def overview() -> str:
+    """The help of `prill` itself: every command in a line, by groups."""
+    found = {name: (command.group, command.purpose) for name, command in COMMANDS.items()}
     place = {name: index for index, name in enumerate(_ORDER)}
     lines = [
         "usage: prill COMMAND [options]",

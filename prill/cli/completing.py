@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast, get_args, get_origin
 
@@ -22,12 +22,11 @@ _REGISTRIES = {
 }
 
 
-def completion(shell: str, others: Mapping[str, Callable[[argparse.ArgumentParser], object]] | None = None) -> str:
+def completion(shell: str) -> str:
     """The script that a shell loads.
 
     Args:
         shell: One of SHELLS.
-        others: Commands that are not in COMMANDS, with what declares their options.
 
     Raises:
         MissingExtra: shtab is not installed.
@@ -37,6 +36,7 @@ def completion(shell: str, others: Mapping[str, Callable[[argparse.ArgumentParse
     except ImportError:
         raise MissingExtra("shtab") from None
     parser, made = argparse.ArgumentParser(prog="prill"), list[argparse.ArgumentParser]()
+    rooms: dict[str, Any] = {}  # of commands whose name has two words, such as `refine filtered-bc`
     # The parser of a command is derived from its configuration; add_parser would make another one.
 
     def ready(**_: Any) -> argparse.ArgumentParser:
@@ -44,11 +44,12 @@ def completion(shell: str, others: Mapping[str, Callable[[argparse.ArgumentParse
 
     verbs = parser.add_subparsers(dest="command", parser_class=cast(Any, ready))
     for name, command in COMMANDS.items():
+        room, _, last = name.rpartition(" ")
+        if room and room not in rooms:
+            made.append(argparse.ArgumentParser(prog=f"prill {room}"))
+            rooms[room] = verbs.add_parser(room, help=room).add_subparsers(parser_class=cast(Any, ready))
         made.append(_parser(name, command, shtab.FILE))
-        verbs.add_parser(name, help=command.purpose)
-    for name, configure in (others or {}).items():
-        made.append(argparse.ArgumentParser(prog=f"prill {name}"))
-        configure(verbs.add_parser(name, help=""))
+        rooms.get(room, verbs).add_parser(last, help=command.purpose)
     made.append(argparse.ArgumentParser(prog="prill completion"))
     verbs.add_parser("completion", help="what a shell loads").add_argument("shell", choices=SHELLS)
     return str(shtab.complete(parser, shell=shell))

@@ -23,7 +23,7 @@ from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
 
 from prill.cli.words import Switches as Switches
 from prill.cli.words import Words as Words
-from prill.config.values import Config, PartConfig, config_options, inner_config, load_table, merged
+from prill.config.values import Config, PartConfig, config_options, inner_config, load_table, merged, name_of
 from prill.errors import PrillError, UsageError
 from prill.files.toml import parse_toml
 from prill.protocols import Captioner, Evaluator, LanguageModel
@@ -125,7 +125,9 @@ class Derived:
         end = argv.index("--") if "--" in argv else len(argv)
         given, others = self.parser.parse_known_args(list(argv[:end]))
         unknown = [word for word in others if word.startswith("-") and word != "-"]
-        places = {} if unknown else self._placed_words([*others, *argv[end + 1 :]])
+        # A word behind an unknown flag may be its value.
+        words = others[: others.index(unknown[0])] if unknown else [*others, *argv[end + 1 :]]
+        places = self._placed_words(words)
         over: dict[str, Any] = {}
         for dest, flag in self.flags.items():
             if (value := places.get(dest) or getattr(given, dest, None)) not in (None, []):
@@ -142,15 +144,13 @@ class Derived:
 
     def _placed_words(self, words: Sequence[str]) -> dict[str, Any]:
         """Words without a flag by the field they are for; a list takes what the fields after it leave. Raises UsageError."""
-        if (file := next((word for word in words if word.endswith(".toml")), None)) is not None:
-            raise UsageError(f"{file}: there is no place for more words; a file of options stands first: {file}")
         names, words = list(self.positional), list(words)
         places: dict[str, Any] = {}
         while names and words:
             name = names.pop(0)
             if _several(self.flags[name].option.type):
                 if file := next((word for word in words if word.endswith(".toml")), None):
-                    raise UsageError(f"{file}: there is no place for it here; a file of options stands first: {file}")
+                    raise UsageError(f"{file}: there is no place for more words; a file of options stands first: {file}")
                 count = max(1, len(words) - len(names))
                 places[name], words = words[:count], words[count:]
             else:
@@ -359,10 +359,11 @@ def _part_flags(
     yield Flag(path, option, part)
     table = dict(below) if isinstance(below, Mapping) else {"name": below} if isinstance(below, str) else {}
     name = _name_given(path, names)
+    if not table:
+        default = name_of(option.default)
+        table = {"name": default} if isinstance(default, str) else {}
     if name is not None:
         table = {**(table if table.get("name") == name else {}), "name": name}
-    if not table and isinstance(option.default, str):
-        table["name"] = option.default
     if not isinstance(table.get("name"), str):
         if part.kind != "model":
             return
@@ -468,7 +469,8 @@ def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[s
 def _add(group: Any, flag: Flag, dest: str, words: Words) -> None:
     option, dotted = flag.option, ".".join(flag.path)
     text = option.description
-    if not option.required and not isinstance(option.default, bool | None) and option.default != () and "default" not in text:
+    unsaid = isinstance(option.default, bool | None) or option.default in ((), "")
+    if not option.required and not unsaid and "default" not in text:
         text += f" (default {_shown(option.default)})"
     hidden = (
         bool({dotted, flag.path[-1]} & words.hidden) or flag.shared or (flag.path[1:-1] and flag.path[-2].endswith("model"))
@@ -515,6 +517,8 @@ def _metavar(flag: Flag) -> str:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(_shown, value))
     return f"{value:g}" if isinstance(value, float) else value.name if isinstance(value, PartConfig) else str(value)
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import msgspec
 
+from prill.batches import BatchFolder
+from prill.captioner.bulk import CaptionTally
 from prill.cli.showing import figures, progress_bar, say_counts, show_plan
 from prill.cli.stopping import stopping_on_ctrl_c
 from prill.cli.words import Switches
@@ -18,6 +24,18 @@ from prill.evaluators.combine import Savings
 from prill.files.outputs import words_beside
 from prill.files.shards import Shard
 from prill.runs.base import count_trajectories
+from prill.runs.batch import (
+    BatchCollectConfig,
+    BatchCollectResult,
+    BatchSubmitConfig,
+    BatchWriteConfig,
+    plan_batch_submit,
+    plan_batch_write,
+)
+from prill.runs.batch import batch_collect as run_batch_collect
+from prill.runs.batch import batch_submit as run_batch_submit
+from prill.runs.batch import batch_write as run_batch_write
+from prill.runs.caption import CaptionConfig, CaptionResult, caption_async, plan_caption
 from prill.runs.score import ScoreConfig, ScoreResult, plan_score, score_files_of
 from prill.runs.show import JudgesConfig, ShowConfig
 from prill.runs.show import judges as list_judges
@@ -26,9 +44,12 @@ from prill.scoring import Tally
 from prill.verdict_log import RETRIED
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from prill.runs.serve import ServeConfig
 
-EXIT_ALL, EXIT_SOME_UNSCORED, EXIT_INTERRUPTED = 0, 3, 130
+_C = TypeVar("_C")
+EXIT_ALL, EXIT_SOME_UNSCORED, EXIT_ANSWERS_MISSING, EXIT_INTERRUPTED = 0, 3, 5, 130
 _END_SECONDS = 5.0  # that threads of a judge may take to end, after a service
 # What helps beyond trying again; of other reasons the message says enough.
 _HINTS = {
@@ -159,3 +180,152 @@ def judges(config: JudgesConfig, switches: Switches) -> int:
     result = list_judges(config)
     print(json.dumps(result.rows) if switches.json and result.rows else result)
     return EXIT_ALL
+
+
+def caption(config: CaptionConfig, switches: Switches) -> int:
+    """`prill caption`; 0 when all is captioned, 3 when something is not, 130 when interrupted."""
+    if switches.dry_run:
+        return show_plan("caption", plan_caption(config), as_json=switches.json)
+    try:
+        result = asyncio.run(_caption(config))
+    except asyncio.CancelledError:
+        print("prill caption: dropped the calls under way; the same command takes up where this run ended", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    _report_captions(result, as_json=switches.json)
+    if result.tally.stopped:
+        return EXIT_INTERRUPTED
+    return EXIT_SOME_UNSCORED if result.tally.unscored or result.tally.broken else EXIT_ALL
+
+
+async def _caption(config: CaptionConfig) -> CaptionResult:
+    stop = asyncio.Event()
+    with (
+        stopping_on_ctrl_c("caption", stop),
+        progress_bar(unit="picture", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar,
+    ):
+
+        def show(tally: CaptionTally) -> None:
+            # The rate and the remaining time count what this run asks for, not what it finds done.
+            bar.total = tally.files
+            bar.initial = tally.kept + tally.equal + tally.passed
+            bar.n = tally.seen
+            usage = tally.usage
+            cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
+            tokens = f"{(usage.prompt_tokens + usage.completion_tokens) / 1000:.1f}k tokens, {cost}, " if usage.calls else ""
+            bar.set_postfix_str(f"{tokens}{sum(tally.unscored.values())} without", refresh=False)
+            bar.update(0)
+
+        return await caption_async(config, stop=stop, progress=show)
+
+
+def _report_captions(result: CaptionResult, *, as_json: bool) -> None:
+    tally, say = result.tally, partial(print, file=sys.stderr)
+    without = sum(tally.unscored.values())
+    if result.rows is not None:
+        say(result.rows_line())
+    if as_json:
+        usage = msgspec.to_builtins(tally.usage)
+        print(json.dumps({**asdict(tally), "usage": usage, "unscored": dict(tally.unscored), "output": result.output}))
+    say(result)
+    if tally.truncated:
+        say(f"{tally.truncated} captions were cut by the limit of tokens and say so at their end; --max-tokens gives them room")
+    if without:
+        say("without a caption: " + ", ".join(f"{reason} {count}" for reason, count in tally.unscored.most_common()))
+    if tally.broken:
+        say(f"{tally.broken} lines are no trajectories and are left out")
+    for problem in tally.problems[:10]:
+        say(f"  {problem}")
+    if without + tally.broken > 10:
+        say(f"  … and {without + tally.broken - 10} more")
+    if tally.stopped:
+        say("stopped; the same command takes up where this run ended")
+    elif tally.unscored.keys() - set(RETRIED):
+        say("the same command with --retry-unscored tries those again")
+
+
+def _stoppable(work: Callable[[_C, Switches], int]) -> Callable[[_C, Switches], int]:
+    """The same, but Ctrl-C ends it with a word and the exit code of an interrupted run."""
+
+    def carried_out(config: _C, switches: Switches) -> int:
+        try:
+            return work(config, switches)
+        except KeyboardInterrupt:
+            print("\nstopped; the same command goes on from here", file=sys.stderr)
+            return EXIT_INTERRUPTED
+
+    return carried_out
+
+
+@_stoppable
+def batch_write(config: BatchWriteConfig, switches: Switches) -> int:
+    """`prill batch write`; 130 when interrupted: the same command goes on."""
+    if switches.dry_run:
+        return show_plan("batch write", plan_batch_write(config), as_json=switches.json)
+    with _trajectories(config.trajectories, config.limit) as bar:
+
+        def show(read: int) -> None:
+            bar.update(read - bar.n)
+
+        result = run_batch_write(config, progress=show)
+    say = partial(print, file=sys.stderr)
+    if switches.json:
+        files = [file.name for file in result.files]
+        print(json.dumps({**figures(result.tally), "pending": result.tally.pending, "files": files}))
+    say(result)
+    say(f"{result.tally.pending} trajectories wait for answers, {result.tally.made} need none")
+    for problem in result.tally.problems[:10]:
+        say(f"  {problem}")
+    folder = result.folder
+    say(f"next: prill batch submit {folder}, or vllm run-batch -i FILE -o OUTPUT --model M; then prill batch collect")
+    return EXIT_ALL
+
+
+@_stoppable
+def batch_submit(config: BatchSubmitConfig, switches: Switches) -> int:
+    """`prill batch submit`; 130 when interrupted: batches that were handed in go on."""
+    if switches.dry_run:
+        return show_plan("batch submit", plan_batch_submit(config), as_json=switches.json)
+    result = run_batch_submit(config)
+    if switches.json:
+        print(json.dumps([asdict(file) for file in result.files]))
+    return EXIT_ALL
+
+
+@_stoppable
+def batch_collect(config: BatchCollectConfig, switches: Switches) -> int:
+    """`prill batch collect`; 5 where answers are missing, 3 where something is unscored, 130 when interrupted."""
+    with BatchFolder(config.folder) as folder:
+        manifest = folder.manifest
+    with _trajectories(manifest.trajectories, manifest.limit) as bar:
+
+        def show(tally: Tally) -> None:
+            bar.initial = tally.skipped
+            bar.update(tally.read - bar.n)
+
+        result = run_batch_collect(config, progress=show)
+    _report_collected(result, as_json=switches.json)
+    if result.problem is not None:
+        raise result.problem
+    if result.tally.pending:
+        return EXIT_ANSWERS_MISSING
+    return EXIT_SOME_UNSCORED if result.tally.unscored else EXIT_ALL
+
+
+def _report_collected(result: BatchCollectResult, *, as_json: bool) -> None:
+    tally = result.tally
+    if as_json:
+        summary = {**figures(tally), "pending": tally.pending, "requests": result.requests, "output": result.output}
+        print(json.dumps(summary), file=words_beside(result.output))
+    say_counts(tally, result.output)
+    if tally.pending:
+        print(f"{tally.pending} trajectories wait for answers", file=sys.stderr)
+    if result.requests:
+        files = ", ".join(result.requests)
+        print(f"the next requests: {files}; submit them or carry them out, and collect again", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _trajectories(paths: Sequence[str | Path], limit: int | None) -> Iterator[tqdm[NoReturn]]:
+    total = count_trajectories(paths, limit)
+    with progress_bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+        yield bar

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import ExitStack
 from dataclasses import asdict
+from typing import TYPE_CHECKING, NoReturn
 
 from prill.cli.showing import progress_bar, show_plan
 from prill.cli.words import Switches
@@ -15,6 +17,9 @@ from prill.runs.devices import DevicesConfig
 from prill.runs.devices import devices as look
 from prill.runs.rollout import RolloutConfig, RolloutResult, plan_rollout, rollout_async
 from prill.runs.sites import check_sites_async, line_of_finding
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 EXIT_ALL, EXIT_SOME, EXIT_INTERRUPTED = 0, 3, 130
 
@@ -39,10 +44,15 @@ def rollout(config: RolloutConfig, switches: Switches) -> int:
 
 
 async def _rollout(config: RolloutConfig) -> RolloutResult:
-    with progress_bar(unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
+    with ExitStack() as stack:
+        bar: tqdm[NoReturn] | None = None
 
         def show(total: int, recorded: Recorded) -> None:
-            bar.total, bar.initial, bar.n = total, recorded.skipped, recorded.total
+            nonlocal bar
+            if bar is None:  # its clock starts when everything is made
+                made = progress_bar(total=total, unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2)
+                bar = stack.enter_context(made)
+            bar.initial, bar.n = recorded.skipped, recorded.total
             bar.update(0)
 
         return await rollout_async(config, progress=show)

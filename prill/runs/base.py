@@ -19,6 +19,7 @@ from prill.files.spending import SPENDING, SpendingFile, spending_beside, spent_
 from prill.models.ledger import Budget, spending_from
 from prill.scoring import wait_for as wait_for  # here, too: runs use it
 from prill.tables import printable
+from prill.transcripts import transcript_folder
 
 R = TypeVar("R")
 log = logging.getLogger("prill.runs")
@@ -124,3 +125,11 @@ def _spending(output: Path, limit: float | None, *, begin_again: bool, is_folder
         return record, known or 0.0
     # A folder that has no such file was recorded before there was one; beside a verdict file it is kept with a budget only.
     return record, max(known or 0.0, spent_on_record(sorted(output.glob("*.jsonl")) if is_folder else [output]))
+
+
+def kept_transcripts(transcripts: str | Path | bool, output: str | Path) -> str | None:
+    """The folder for what models were asked and answered: a named one, or next to a verdict file; None: nothing is kept."""
+    if not isinstance(transcripts, bool):
+        return str(transcripts)
+    on_disk = not is_stdout(output) and not is_stream(output)
+    return str(transcript_folder(output)) if transcripts and on_disk else None

@@ -94,7 +94,7 @@ class FilteredBCConfig(Study):
 class FilteredBCResult:
     """What a study came to.
 
-    Attributes:
+    Args:
         results: Successes with intervals, comparisons of arms, precision and recall of each judge, successes by task.
         output: The folder with everything that was played, judged and trained.
     """
@@ -444,7 +444,7 @@ class Rollouts:
 class Episodes:
     """A rollout of a study.
 
-    Attributes:
+    Args:
         config: The rollout.
         policy: The options of the policy that the study gives, as text: so ids of its episodes have them.
         environment: Those of the environment that it gives by `set`.

@@ -101,7 +101,7 @@ class ReflexionConfig(EpisodesConfig):
 class ReflexionResult:
     """What a run came to.
 
-    Attributes:
+    Args:
         results: The results file: every attempt with its verdict, its truth and its lesson, and the table.
         output: The folder.
     """

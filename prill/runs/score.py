@@ -22,14 +22,13 @@ from prill.files.outputs import check_output, is_stdout
 from prill.files.shards import Shard
 from prill.models.registry import ModelConfig, ModelLike
 from prill.protocols import Evaluator
-from prill.runs.base import opened_folders, run_budget, wait_for
+from prill.runs.base import kept_transcripts, opened_folders, run_budget, wait_for
 from prill.runs.cautions import fitted_on, hard_scores, left_out, strangers, unknown_keys, weaker_second
 from prill.runs.judges import make_run_judge
 from prill.runs.plan import RunPlan, plan_judging, seconds_each
 from prill.scoring import Tally, lasting_keys, score_files
 from prill.store import Item, read_verdicts
 from prill.tables import Verdicts, table
-from prill.transcripts import transcript_folder
 from prill.types import EvaluatorInfo
 from prill.workers.engines import EngineLike, make_engine
 
@@ -59,10 +58,7 @@ class ScoreConfig(Config):
     @property
     def transcript_folder(self) -> str | None:
         """The folder for transcripts; None: keep none, as for verdicts that go to no file of their own."""
-        if not isinstance(self.transcripts, bool):
-            return str(self.transcripts)
-        on_disk = not is_stdout(self.output) and not is_stream(self.output)
-        return str(transcript_folder(self.output)) if self.transcripts and on_disk else None
+        return kept_transcripts(self.transcripts, self.output)
 
 
 @dataclass(frozen=True)

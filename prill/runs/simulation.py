@@ -71,7 +71,7 @@ class SimulationConfig(SimulationSpec):
 class SimulationResult:
     """What was drawn.
 
-    Attributes:
+    Args:
         outcomes: Success after each number of retries, for each way of retrying.
         rates: Shares of the judge: false positives among failures, false negatives among successes, unscored among all.
         output: The folder with table, chart and figures.

@@ -19,7 +19,7 @@ from prill.runs.rollout.policies import shared_model
 class SitesResult:
     """What was found, in the order in which it was tried.
 
-    Attributes:
+    Args:
         findings: One thing that real sites need each, and what is wrong with it; None: nothing.
     """
 

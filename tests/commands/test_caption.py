@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from PIL import Image as Picture
 
+import prill as package
 from prill.captioner.files import read_captions
 from prill.captioner.vision import CUT
 from prill.store import read_verdicts
@@ -146,6 +147,22 @@ def test_score_captions_with_a_model_of_its_own(prill: Prill, tmp_path: Path) ->
         assert "a budget needs a price for eyes" in prill(*words, "--captioner.model", "eyes", "--budget-usd", "1").stderr
         assert prill(*words, "--captioner.model", "eyes").returncode == 0
     assert Counter(body["model"] for body in endpoint.bodies) == {"eyes": 1, "m": 1}
+
+
+def test_python_does_what_the_command_does(prill: Prill, tmp_path: Path) -> None:
+    write(tmp_path, [["red", "blue"], ["red-again", "green"]])
+    with Endpoint(lambda text: "a page in one colour") as captioner:
+        words = [*captioner.words, "--max-tokens", 9, "--concurrency", 1]
+        said = prill("caption", "t.jsonl", "-o", "c.jsonl", *words)
+        table = {"model": captioner.words[1], "base_url": captioner.words[3], "max_tokens": 9}
+        config = package.CaptionConfig(
+            trajectories=["t.jsonl"], output="p.jsonl", captioner={"name": "vlm", **table}, concurrency=1
+        )
+        result = package.caption(config)
+    assert str(result).replace("p.jsonl", "c.jsonl") == said.stderr.splitlines()[-1]
+    assert captions(tmp_path / "p.jsonl") == captions(tmp_path / "c.jsonl")
+    assert list(result.to_pandas()["caption"]) == ["a page in one colour"] * 3
+    assert captioner.bodies[:3] == captioner.bodies[3:], "the same requests"
 
 
 @pytest.mark.parametrize(

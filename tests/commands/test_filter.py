@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+import prill as package
+
 from .conftest import Prill
 
 PAGE = "[1] RootWebArea 'Shop'\n\t[7] link 'Cart'\n\t[9] textbox 'Search'"
@@ -94,7 +96,7 @@ def test_all_kinds_go_into_one_folder(prill: Prill, runs: Path, tmp_path: Path) 
 
 
 def test_policy_gives_prompt_and_language(prill: Prill, runs: Path, tmp_path: Path) -> None:
-    words = ("--policy", "react", "--set", "reasoning=false")
+    words = ("--policy", "react", "--no-policy.reasoning")
     assert prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows", *words).returncode == 0
     first, last, *_ = lines(tmp_path / "rows/sft.jsonl")
     assert [row["completion"][0]["content"] for row in (first, last)] == ["```click [7]```", "```stop [4]```"]
@@ -102,13 +104,13 @@ def test_policy_gives_prompt_and_language(prill: Prill, runs: Path, tmp_path: Pa
     assert first["prompt"][2]["role"] == "assistant", "its worked examples"
     policy = json.loads((tmp_path / "rows/manifest.json").read_text())["policy"]
     assert (policy["name"], policy["options"], list(policy["prompts"])) == ("react", {"reasoning": False}, ["web"])
-    refused = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "other", "--policy", "replay", "--set", "trajectories=[]")
+    refused = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "other", "--policy", "replay", "--policy.trajectories=[]")
     assert (refused.returncode, "those that do: react, screen, cogagent" in refused.stderr) == (2, True)
 
 
 def test_own_policy_teaches_by_name(prill: Prill, runs: Path, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    words = ("--policy", "own.py:Terse", "--set", "sign=!")
+    words = ("--policy", "own.py:Terse", "--policy.sign", "!")
     assert prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows", *words).returncode == 0
     row = lines(tmp_path / "rows/sft.jsonl")[0]
     assert row["prompt"] == [{"role": "user", "content": "How many <b>things</b>?"}]
@@ -116,15 +118,33 @@ def test_own_policy_teaches_by_name(prill: Prill, runs: Path, tmp_path: Path) ->
 
 
 def test_options_come_from_a_file(prill: Prill, runs: Path, tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text("[filter]\nthreshold = 0.7\n")
-    done = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows", "--config", "c.toml", "--json")
+    places = f'trajectories = ["{runs}"]\nverdicts = "v.jsonl"\noutput = "rows"\n[filter]\n'
+    (tmp_path / "c.toml").write_text(f"{places}threshold = 0.7\n")
+    done = prill("filter", "c.toml", "--json")
     assert (json.loads(done.stdout)["threshold"], json.loads(done.stdout)["rows"]) == (0.7, {"sft": 2})
     assert json.loads((tmp_path / "rows/manifest.json").read_text())["filter"]["threshold"] == 0.7
-    flagged = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows", "--config", "c.toml", "--threshold", "0.1", "--json")
+    flagged = prill("filter", "c.toml", "--threshold", "0.1", "--json")
     assert json.loads(flagged.stdout)["rows"] == {"sft": 6}
-    (tmp_path / "c.toml").write_text("treshold = 0.7\n")
-    done = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows", "--config", "c.toml")
-    assert (done.returncode, "did you mean 'threshold'" in done.stderr) == (2, True)
+    (tmp_path / "c.toml").write_text(f"{places}treshold = 0.7\n")
+    done = prill("filter", "c.toml")
+    assert (done.returncode, "c.toml: filter.treshold" in done.stderr, "did you mean 'threshold'" in done.stderr) == (
+        2,
+        True,
+        True,
+    )
+
+
+def test_python_does_what_the_command_does(prill: Prill, runs: Path, tmp_path: Path) -> None:
+    said = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows", "--labels", "l.jsonl", "--policy.history", "2")
+    config = package.FilterConfig(
+        trajectories=[runs], verdicts="v.jsonl", output="again", labels="l.jsonl", policy={"name": "plain", "history": 2}
+    )
+    result = package.filter(config)
+    assert str(result).splitlines()[:3] == said.stdout.splitlines()[:3]
+    assert (tmp_path / "again/sft.jsonl").read_bytes() == (tmp_path / "rows/sft.jsonl").read_bytes()
+    about = [json.loads((tmp_path / folder / "manifest.json").read_text()) for folder in ("rows", "again")]
+    assert about[0] == about[1] and about[0]["policy"]["options"] == {"history": 2}
+    assert list(result.to_pandas()["why"]).count("judged a failure") == 2
 
 
 def test_images_are_found_from_the_folder(prill: Prill, tmp_path: Path) -> None:
@@ -164,8 +184,7 @@ def test_the_same_again_is_the_same(prill: Prill, runs: Path, tmp_path: Path) ->
         (["--rows", "dpo", "--per-task", "1", "--seed", "3", "--policy", "cogagent"], "no kept step"),
         (["--policy", "cogagent"], "no kept step gives a row; steps that give no row: nothing to show 4"),
         (["--format", "trll"], "did you mean 'trl'?"),
-        (["--set", "histroy=2"], "did you mean 'history'?"),
-        (["--config", "no.toml"], "no.toml: No such file"),
+        (["--policy.histroy", "2"], "did you mean '--policy.history'?"),
     ],
 )
 def test_bad_input_is_one_clear_error(prill: Prill, runs: Path, tmp_path: Path, words: list[str], message: str) -> None:

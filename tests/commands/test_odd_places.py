@@ -105,7 +105,7 @@ def test_a_full_terminal_is_one_error(
         ("l.jsonl", f'{{"id": "a", "success": {DEEP}\n', ["agree", "v.jsonl", "l.jsonl"]),
         ("v.jsonl", f'{{"id": "a", "evaluator": {DEEP}\n', ["table", "v.jsonl"]),
         ("c.json", DEEP, [*SCORE, "always-fail", "--calibration", "c.json"]),
-        ("s.json", DEEP, [*SCORE, "student", "--student", "s.json"]),
+        ("s.json", DEEP, [*SCORE, "student", "--model", "s.json"]),
         ("plan.toml", f"episodes = {DEEP}", ["rollout", "miniwob", "--plan", "plan.toml", "-o", "out"]),
     ],
 )

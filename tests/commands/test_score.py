@@ -308,7 +308,7 @@ def test_help_lists_every_command_once_by_groups(prill: Prill) -> None:
     shown = prill("--help").stdout
     groups = [line.partition(":")[0] for line in shown.splitlines() if line.partition(":")[0] in GROUPS]
     assert groups == list(GROUPS)
-    listed = [line.split()[0] for line in shown.splitlines() if line.startswith("  ")]
+    listed = [line.strip().split("  ")[0] for line in shown.splitlines() if line.startswith("  ")]
     assert len(listed) == len(set(listed))
     assert set(listed) >= {*COMMANDS, "score", "agree", "rollout", "convert"}
     for verb in ("score", "agree", "rollout", "convert"):
@@ -321,6 +321,11 @@ def test_an_unknown_command_names_the_nearest(prill: Prill) -> None:
     done = prill("scoer", "t.jsonl")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "prill: there is no command 'scoer' (did you mean 'score'?); prill --help lists them\n"
+
+
+def test_half_a_command_names_the_whole(prill: Prill) -> None:
+    done = prill("refine", "--help")
+    assert (done.returncode, "refine filtered-bc" in done.stderr) == (2, True)
 
 
 def test_help_loads_no_parser_and_no_registry() -> None:

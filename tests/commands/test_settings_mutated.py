@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from prill.commands.refine.filter import _from_file
-from prill.commands.runs.plan import in_file
 from prill.errors import UsageError
 from prill.evaluators.registry import make_judge
 from prill.refine.filtered_bc import Study
 from prill.refine.rewards.reward import make_reward
+from prill.runs.filter import FilterConfig, make_teacher
 from prill.runs.filtered_bc import prepare
+from prill.runs.plan import in_file
 from prill.runs.serve import ServeConfig, make_served_reward
 
 from .conftest import Prill
@@ -89,7 +89,7 @@ def _service(path: Path) -> None:
 
 def _filter(path: Path) -> None:
     with in_file(path):
-        _from_file(str(path))
+        make_teacher(FilterConfig.load(path).policy)
 
 
 CHECKS: dict[str, Callable[[Path], object]] = {
@@ -113,8 +113,6 @@ def test_no_key_of_what_is_shown_takes_anything(prill: Prill, tmp_path: Path, ki
     table = shown(place)
     if place == "examples/cascade.toml":
         table["judges"][0] = {"name": "self-report"}  # the file of the fitted one is made by another example
-    if kind == "filter":
-        table = table["filter"]  # beside that table there may be others: the file of a study will do
     path = tmp_path / "s.json"
 
     def check(table: dict[str, Any]) -> None:

@@ -16,7 +16,6 @@ from prill.batches import BatchFolder
 from prill.batches.folder import MANIFEST, Answers, Manifest, RequestFile
 from prill.bench.papers import read_paper
 from prill.captioner.files import Caption, FileCaptioner
-from prill.commands.refine.filter import _from_file
 from prill.models.local.weights import check_adapter
 from prill.pages.ranking import _done
 from prill.pages.scores import read_scores
@@ -32,6 +31,7 @@ from prill.refine.training.pages import GoldTurns
 from prill.refine.training.samples import read_rows
 from prill.refine.training.spec import training_spec
 from prill.run_folder import LABELS, PARTIAL, RunFolder
+from prill.runs.filter import FilterConfig
 from prill.runs.reflexion import ReflexionConfig
 from prill.runs.serve import ServeConfig
 from prill.store import read_labels, read_trajectories
@@ -89,7 +89,11 @@ FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     ),
     "service": ("s.toml", (ROOT / "examples/reward_service/service.toml").read_text(), ServeConfig.load),
     "reflexion": ("r.json", REFLEXION, ReflexionConfig.load),
-    "filter": ("f.toml", '[filter]\nlevel = "step"\nper_task = 2\n', lambda path: _from_file(str(path))),
+    "filter": (
+        "f.toml",
+        'trajectories = ["t.jsonl"]\nverdicts = "v.jsonl"\noutput = "o"\n[filter]\nlevel = "step"\nper_task = 2\n',
+        FilterConfig.load,
+    ),
     "study": ("s.toml", (ROOT / "examples/filtered_bc/short.toml").read_text(), Study.load),
     "training": (
         "t.toml",

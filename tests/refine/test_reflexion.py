@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.pool import Pool
-from prill.errors import CallTimeout, UsageError
+from prill.errors import CallTimeout, EndpointError, UsageError
 from prill.files.checksums import CHECKSUMS
 from prill.protocols import Learner
 from prill.refine.outcomes import SETTINGS, read_results, table_lines
@@ -96,13 +96,13 @@ BY_TASK = ["a-a0", "a-a1", "a-a2", "b-a0", "c-a0", "c-a1", "d-a0", "d-a1", "d-a2
 
 
 class Stops(Written):
-    """A judge with a bug that comes after so many verdicts."""
+    """A judge whose endpoint is gone after so many verdicts."""
 
     calls = 0
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         if len(self.seen) == self.calls:
-            raise RuntimeError("stopped")
+            raise EndpointError("stopped")
         return await super().__call__(trajectory)
 
 
@@ -114,7 +114,7 @@ async def test_attempts_follow_in_that_order(tmp_path: Path, order: str, played:
     for calls in (1, 4, 8):  # stopped anywhere, it goes on in the same order
         out, stopping = tmp_path / str(calls), Stops(LETTERS)
         stopping.calls = calls
-        with pytest.raises(RuntimeError):
+        with pytest.raises(EndpointError, match="stopped"):
             await run(out, FOUR, stopping, attempts=3, order=order)
         again = await run(out, FOUR, Written(LETTERS), attempts=3, order=order)
         assert [trajectory.id for trajectory in recorded(out)] == played

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+import prill
 from prill.cli import main
 from prill.errors import EndpointError, UsageError
 from prill.models.local.trained import expect_trained
@@ -233,3 +234,21 @@ def test_command_trains_by_swift(engine: str, rows: Path, tmp_path: Path) -> Non
     words = ("--engine", "swift", "--engine-python", engine, "--model", "org/m", "--steps", "2", "--batch", "2")
     assert main(["train", "policy", str(rows), "-o", str(tmp_path / "out"), *words]) == 0
     assert (tmp_path / "out/adapter_config.json").exists()
+
+
+def test_python_trains_as_the_command(engine: str, rows: Path, tmp_path: Path) -> None:
+    words = ("--engine", "swift", "--engine-python", engine, "--model", "org/m", "--steps", "2", "--batch", "2")
+    assert main(["train", "policy", str(rows), "-o", str(tmp_path / "out"), *words]) == 0
+    config = prill.TrainPolicyConfig(
+        rows=rows,
+        output=tmp_path / "here",
+        preset={"engine": "swift", "engine_python": engine, "model": "org/m", "steps": 2, "batch": 2},
+    )
+    result = prill.train(config)
+    assert (result.trains, result.folder, str(result)) == (
+        "policy",
+        tmp_path / "here",
+        f"policy -> {tmp_path / 'here'}",
+    )
+    made, same = (json.loads((tmp_path / name / "training.json").read_text()) for name in ("out", "here"))
+    assert made["settings"] == same["settings"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from prill.cli import main
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
 from prill.errors import UsageError
@@ -41,3 +42,12 @@ def test_what_the_policy_does_not_have_is_not_the_environments() -> None:
     """A cut of the page's text must not be set by a limit of replies that was meant for the policy."""
     with pytest.raises(UsageError, match="--max-tokens: policy 'replay' has no such option"):
         config("web", "--goal", "x", "--policy", "replay", "--replay", "a.jsonl", "--max-tokens", "9", "-o", "out")
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_help_of_an_environment_is_a_page(environment: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["rollout", environment, "--help"])
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) < 60
+    assert sum(line.strip().startswith("prill rollout") for line in shown[:8]) == 3

@@ -12,7 +12,9 @@ import prill
 from prill import plan_rollout, rollout
 from prill.cli import main
 from prill.errors import UsageError
+from prill.runs.rollout.run import rollout_session
 from prill.store import read_trajectories
+from prill.testing import ScriptedModel
 from prill.types import Task, Trajectory
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -100,6 +102,16 @@ def test_made_policy_plays(tmp_path: Path) -> None:
         ({"name": "web", "tasks": [{"goal": "x", "url": "http://x"}]}, "environment.tasks: a task has no 'url'"),
         ({"name": "web", "tasks": [{"id": "x"}]}, "environment.tasks: Object missing required field `goal`"),
         ({"name": "web", "tasks": [3]}, "environment.tasks: Expected `object`, got `int`"),
+        ({"name": "web", "tasks": 3}, "environment.tasks: expected "),
+        ({"name": "web", "goal": 3}, "environment.goal: "),
+        ({"name": "mind2web", "recordings": 3}, "environment.recordings: "),
+        ({"name": "mind2web", "recordings": [3]}, "environment.recordings: "),
+        ({"name": "webarena", "configs": 3}, "environment.configs: "),
+        ({"name": "webarena", "oracle": "best"}, "environment.oracle: "),
+        ({"name": "miniwob", "tasks": 1.5}, "environment.tasks: "),
+        ({"name": "android", "device": 3}, "environment.device: "),
+        ({"name": COUNTER, "options": 3, "goal": "x"}, "environment.options: "),
+        ({"name": "web", "viewport": [0, 5]}, "viewport: expected a size such as 1280x720"),
         ({"name": "web", "viewport": "big"}, "viewport: expected a size such as 1280x720, got 'big'"),
     ],
 )
@@ -112,3 +124,32 @@ def test_wrong_environments_are_refused_when_made(environment: object, problem: 
 def test_unknown_environment_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rollout", "miniwobb", "--tasks", "a", "-o", "out"]) == 2
     assert "unknown environment 'miniwobb' (did you mean 'miniwob'?)" in capsys.readouterr().err
+
+
+async def test_the_policys_model_comes_before_the_runs(tmp_path: Path) -> None:
+    """The options of the run's model hold for another one, as far as that has them."""
+    place = {"base_url": "http://127.0.0.1:1", "timeout": 7.0}
+    react = {"name": "react", "max_tokens": 9}
+    said = {
+        "run": {"policy": react, "model": {"name": "m", **place}},
+        "policy": {"policy": {**react, "model": "m"}, "model": {"name": "other", **place}},
+        "beside": {"policy": {**react, "model": "m", **place}},
+        "nested": {"policy": {**react, "model": {"name": "m", **place}}},
+        "nameless": {"policy": {**react, "model": "m"}, "model": {"name": "", **place}},
+    }
+    found = {}
+    for name, table in said.items():
+        config = prill.RolloutConfig.read({"environment": {"name": COUNTER, "goal": "x"}, "output": tmp_path / name, **table})
+        async with rollout_session(config) as made:
+            found[name] = (made.plan.agent, made.id(made.rows[0]), made.plan.fingerprint["max_tokens"])
+    assert set(found.values()) == {("react/m", found["run"][1], 9)}
+
+
+def test_made_model_plays(tmp_path: Path) -> None:
+    reply = "I see. In summary, the next action I will perform is ```stop [3]```"
+    policy = prill.PolicyConfig("react", model=ScriptedModel([reply]))
+    config = prill.RolloutConfig(environment={"name": COUNTER, "goal": "Count to 0"}, policy=policy, output=tmp_path)
+    (played,) = rollout(config).trajectories()
+    assert (played.answer, played.error) == ("3", None)
+    with pytest.raises(UsageError, match="takes no options"):
+        rollout(config.but(policy=prill.PolicyConfig("react", model=ScriptedModel([reply]), base_url="http://x")))

@@ -183,7 +183,7 @@ def test_ios_folder_to_training_rows(tmp_path: Path) -> None:
     assert main(["convert", "agent-eval-refine", str(theirs), "-o", str(ours)]) == 0
     runs, verdicts = str(ours / "trajectories.jsonl"), str(ours / "v.jsonl")
     assert main(["score", runs, "-o", verdicts, "--judge", "always-success"]) == 0
-    words = ["--policy", "cogagent", "--set", "generation=18b"]
+    words = ["--policy", "cogagent", "--policy.generation", "18b"]
     assert main(["filter", runs, "--verdicts", verdicts, "-o", str(tmp_path / "rows"), *words]) == 0
     answers = [row["completion"][0]["content"][0]["text"].rpartition("\n")[2] for row in lines(tmp_path / "rows/sft.jsonl")]
     assert answers == [

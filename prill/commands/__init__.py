@@ -1,1 +1,0 @@
-"""The verbs of the `prill` command; each module has `configure(parser)` and `run(args) -> exit code`."""

@@ -1,1 +1,0 @@
-"""Verbs that make agents better: captions, rows to train on, training, retries."""

@@ -1,1 +1,0 @@
-"""What commands share that run for long: the plan that `--dry-run` prints."""

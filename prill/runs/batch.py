@@ -1,0 +1,458 @@
+"""Judging by batches: the requests of a judge as files, handed in at a batch API, and verdicts of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from prill.batches import BatchFolder, collect, fetch, submit, write
+from prill.batches.folder import MANIFEST, Api, RequestFile, expect_free
+from prill.batches.jobs import BatchProblems
+from prill.batches.replay import PRICE_SHARE, expect_endpoint
+from prill.config.values import Config, PartConfig
+from prill.errors import EndpointError, UsageError
+from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike
+from prill.files.lines import is_stream
+from prill.files.outputs import expect_place
+from prill.files.toml import parse_toml
+from prill.models.registry import ModelConfig, ModelLike, model_options
+from prill.protocols import Evaluator
+from prill.registry import Option, read_value
+from prill.runs.base import kept_transcripts, log, opened_folders, wait_for
+from prill.runs.judges import make_run_judge
+from prill.runs.plan import RunPlan, in_file, plan_judging
+from prill.runs.score import priced_model
+from prill.scoring import Tally
+from prill.store import read_verdicts
+from prill.tables import Verdicts, table
+from prill.types import Usage
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchWriteConfig(Config):
+    """What `prill batch write` does: write the requests of a judge into a folder."""
+
+    trajectories: Annotated[Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), or folders of them")]
+    output: Annotated[str | Path, Meta(description="folder for the requests, and later the answers")]
+    judge: Annotated[JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")]
+    model: Annotated[ModelLike | None, Meta(description="model that the judge asks, unless it names another")] = None
+    limit: Annotated[int | None, Meta(ge=1, description="look at the first N trajectories only")] = None
+
+    def check(self) -> None:
+        """Checks what a batch can have.
+
+        Raises:
+            UsageError: The trajectories come through a pipe, or there is a budget.
+        """
+        for path in self.trajectories:
+            if is_stream(path):
+                raise UsageError(f"{path}: a batch reads its trajectories again later; name a file")
+        if any(_mentions(part, "budget_usd") for part in (self.judge, self.model)):
+            raise UsageError(
+                "a batch cannot stop at a budget; the plan of a `score` with the same options says what it would cost"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSubmitConfig(Config):
+    """What `prill batch submit` does: hand the requests in at the endpoint's batch API."""
+
+    folder: Annotated[str | Path, Meta(description="folder with the requests")]
+    wait: Annotated[bool, Meta(description="wait until the batches have ended, and fetch their answers")] = False
+    api: Annotated[
+        Api | None,
+        Meta(
+            description="whose batch API the endpoint has (default: as before, else anthropic at Anthropic, openai elsewhere)"
+        ),
+    ] = None
+    every: Annotated[int, Meta(ge=1, description="seconds between two looks")] = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchCollectConfig(Config):
+    """What `prill batch collect` does: make verdicts of the answers, and the next requests where a judge needs more."""
+
+    folder: Annotated[str | Path, Meta(description="folder with the requests")]
+    answers: Annotated[
+        Sequence[str | Path], Meta(description="files of answers, of `vllm run-batch` say (those of a batch API are fetched)")
+    ] = ()
+    output: Annotated[str | Path, Meta(description="verdict file, where earlier verdicts are kept")]
+    retry_unscored: Annotated[bool, Meta(description="write requests again that failed")] = False
+    transcripts: Annotated[
+        str | Path | bool, Meta(description="folder for what models were asked and answered (default: next to the output)")
+    ] = True
+
+
+@dataclass(frozen=True)
+class BatchWriteResult:
+    """What was written: the request files of the folder, and the tally (`pending`: trajectories that wait for answers)."""
+
+    folder: str
+    files: tuple[RequestFile, ...]
+    tally: Tally
+
+    def __str__(self) -> str:
+        return f"{sum(file.requests for file in self.files)} requests in {len(self.files)} files -> {self.folder}"
+
+
+@dataclass(frozen=True)
+class BatchSubmitResult:
+    """The request files of the folder, with the batch and its status of each."""
+
+    folder: str
+    files: tuple[RequestFile, ...]
+
+    def to_pandas(self) -> Any:
+        """The files as a pandas table."""
+        import pandas
+
+        return pandas.DataFrame([asdict(file) for file in self.files])
+
+    def __str__(self) -> str:
+        handed_in = sum(file.batch is not None for file in self.files)
+        return f"{handed_in} of {len(self.files)} files handed in, {sum(file.fetched for file in self.files)} fetched"
+
+
+@dataclass(frozen=True)
+class BatchCollectResult:
+    """Verdicts of the answers that have come.
+
+    Attributes:
+        tally: Counts; `pending` trajectories wait for answers.
+        output: The verdict file.
+        requests: The request files that were written for what is still needed.
+        problem: What was wrong with batches at the endpoint; None: nothing.
+    """
+
+    tally: Tally
+    output: str
+    requests: tuple[str, ...] = ()
+    problem: EndpointError | None = None
+
+    def verdicts(self) -> Verdicts:
+        """The verdicts in the file, those of earlier runs included."""
+        return Verdicts(read_verdicts(self.output))
+
+    def to_pandas(self) -> Any:
+        """The verdicts as a pandas table."""
+        return table(self.output).to_pandas()
+
+    def __str__(self) -> str:
+        unscored = sum(self.tally.unscored.values())
+        counts = f"{self.tally.succeeded} success, {self.tally.failed} failure, {unscored} unscored"
+        return f"{counts}, {self.tally.skipped} already there, {self.tally.pending} waiting -> {self.output}"
+
+
+async def batch_write_async(
+    config: BatchWriteConfig, *, progress: Callable[[int], None] = lambda read: None
+) -> BatchWriteResult:
+    """Writes the requests of a judge into a folder; what is written already is not written again.
+
+    Args:
+        config: What is judged, by whom, and the folder.
+        progress: Called with the number of trajectories read.
+
+    Returns:
+        The request files.
+
+    Raises:
+        UsageError: No trajectory could be read, the judge asks no endpoint, or the folder belongs to another judge.
+    """
+    trajectories, judge, described = _to_write(config)
+    tally = await write(trajectories, judge, config.output, limit=config.limit, described=described, progress=progress)
+    with BatchFolder(config.output) as folder:
+        return BatchWriteResult(str(config.output), folder.manifest.files, tally)
+
+
+def batch_write(config: BatchWriteConfig, *, progress: Callable[[int], None] = lambda read: None) -> BatchWriteResult:
+    """Writes the requests of a judge into a folder; `batch_write_async` for scripts and notebooks.
+
+    Args:
+        config: What is judged, by whom, and the folder.
+        progress: Called with the number of trajectories read.
+
+    Returns:
+        The request files.
+
+    Raises:
+        UsageError: No trajectory could be read, the judge asks no endpoint, or the folder belongs to another judge.
+    """
+    return wait_for(lambda: batch_write_async(config, progress=progress))
+
+
+def plan_batch_write(config: BatchWriteConfig) -> RunPlan:
+    """What would be written, and what it would cost at the batch API, found out without a call.
+
+    Args:
+        config: The run.
+
+    Returns:
+        The plan.
+
+    Raises:
+        UsageError: The configuration cannot be carried out.
+    """
+    trajectories, judge, _ = _to_write(config)
+    if not expect_free(Path(config.output)):
+        with BatchFolder(config.output) as folder:
+            folder.expect(judge.info)
+    model, prices = priced_model(config.judge, config.model)
+    plan = plan_judging(judge, trajectories, limit=config.limit, model=model, prices=prices)
+    run = plan.run_plan(f"half the price of calls; requests would be written to {config.output}")
+    cost = None if run.usage is None or run.usage.usd is None else run.usage.usd * PRICE_SHARE
+    return run if run.usage is None else replace(run, usage=replace(run.usage, usd=cost))
+
+
+async def batch_submit_async(config: BatchSubmitConfig) -> BatchSubmitResult:
+    """Hands the requests in at the endpoint's batch API; the same call goes on after any failure.
+
+    Args:
+        config: The folder, and whether to wait for the answers.
+
+    Returns:
+        The files, with their batches.
+
+    Raises:
+        BatchProblems: Some files had problems; the others are handed in, and waited for.
+        UsageError: It is no folder of a batch.
+    """
+    problems: dict[str, str] = {}
+    with BatchFolder(config.folder) as folder:
+        try:
+            if not await submit(folder, log.info, api=config.api):
+                log.info("there is nothing to submit")
+        except BatchProblems as error:
+            problems = error.problems
+        while config.wait:
+            try:
+                under_way = await fetch(folder, log.info)
+            except BatchProblems as error:  # the others are waited for all the same
+                problems, under_way = problems | error.problems, error.under_way
+            if not under_way:
+                break
+            await asyncio.sleep(config.every)
+        files = folder.manifest.files
+    here = {file.name for file in files if file.fetched}
+    if left := {name: problem for name, problem in problems.items() if name not in here}:
+        raise BatchProblems(left)
+    return BatchSubmitResult(str(config.folder), files)
+
+
+def batch_submit(config: BatchSubmitConfig) -> BatchSubmitResult:
+    """Hands the requests in; `batch_submit_async` for scripts and notebooks.
+
+    Args:
+        config: The folder, and whether to wait for the answers.
+
+    Returns:
+        The files, with their batches.
+
+    Raises:
+        BatchProblems: Some files had problems; the others are handed in, and waited for.
+        UsageError: It is no folder of a batch.
+    """
+    return wait_for(lambda: batch_submit_async(config))
+
+
+def plan_batch_submit(config: BatchSubmitConfig) -> RunPlan:
+    """What would be handed in.
+
+    Args:
+        config: The run.
+
+    Returns:
+        The plan.
+
+    Raises:
+        UsageError: It is no folder of a batch.
+    """
+    with BatchFolder(config.folder) as folder:
+        files = [file for file in folder.manifest.files if file.batch is None and not file.fetched]
+    return RunPlan(
+        work=tuple(f"hand in {file.name}: {file.requests} requests for {file.model}, at {file.base_url}" for file in files)
+        or ("there is nothing to submit",),
+        counts={"files": len(files), "requests": sum(file.requests for file in files)},
+        usage=None if files else Usage(),
+        unknown="the plan of `prill batch write` estimates it",
+    )
+
+
+async def batch_collect_async(
+    config: BatchCollectConfig, *, progress: Callable[[Tally], None] = lambda tally: None
+) -> BatchCollectResult:
+    """Makes verdicts of the answers, and writes the next requests where the judge needs more.
+
+    Args:
+        config: The folder, files of answers, and the verdict file.
+        progress: Called after every trajectory.
+
+    Returns:
+        The counts, and what was wrong at the endpoint.
+
+    Raises:
+        UsageError: It is no folder of a batch, its judge was made in Python, or a file holds no answer to it.
+    """
+    problem = None
+    with BatchFolder(config.folder) as folder:
+        before = len(folder.manifest.files)
+        if any(file.batch and not file.fetched for file in folder.manifest.files):
+            try:
+                await fetch(folder, log.info)
+            except EndpointError as error:
+                problem = error  # told at the end: verdicts are made of what has come
+        manifest = folder.manifest
+    if not manifest.judge:
+        raise UsageError(f"{config.folder}: its judge was made in Python; collect it there (prill.batches.collect)")
+    with in_file(Path(config.folder) / MANIFEST):
+        described = _of_today(manifest.judge)
+        judge = make_run_judge(
+            JudgeConfig.read(described["judge"], "judge"), model=described.get("model"), trajectories=manifest.trajectories
+        )
+    tally = await collect(
+        config.folder,
+        judge,
+        config.output,
+        answers=config.answers,
+        retry_failed=config.retry_unscored,
+        transcripts=kept_transcripts(config.transcripts, config.output),
+        say=log.info,
+        progress=progress,
+    )
+    with BatchFolder(config.folder) as folder:
+        new = folder.manifest.files[before:]
+    files = tuple(str(Path(config.folder) / file.name) for file in new)
+    return BatchCollectResult(tally, str(config.output), files, problem)
+
+
+def batch_collect(config: BatchCollectConfig, *, progress: Callable[[Tally], None] = lambda tally: None) -> BatchCollectResult:
+    """Makes verdicts of the answers; `batch_collect_async` for scripts and notebooks.
+
+    Args:
+        config: The folder, files of answers, and the verdict file.
+        progress: Called after every trajectory.
+
+    Returns:
+        The counts, and what was wrong at the endpoint.
+
+    Raises:
+        UsageError: It is no folder of a batch, its judge was made in Python, or a file holds no answer to it.
+    """
+    return wait_for(lambda: batch_collect_async(config, progress=progress))
+
+
+def _to_write(config: BatchWriteConfig) -> tuple[list[str], Evaluator, dict[str, Any] | None]:
+    """The files, the judge, and its description for the folder; None for a judge that was made in Python."""
+    trajectories = opened_folders(config.trajectories)
+    expect_place(config.output, "a batch")
+    described = _described(config.judge, config.model)
+    if described is None:
+        judge = make_run_judge(config.judge, model=config.model, trajectories=trajectories)
+    else:
+        judge = make_run_judge(
+            JudgeConfig.read(described["judge"], "judge"), model=described.get("model"), trajectories=trajectories
+        )
+    expect_endpoint(judge)
+    file = Path(config.output) / MANIFEST
+    if described is not None and os.path.exists(file):
+        with BatchFolder(config.output) as folder, in_file(file):
+            there = folder.manifest.judge
+            if there and "judge" not in there and _of_today(there) == described:
+                described = there  # as an earlier version wrote it
+    return trajectories, judge, described
+
+
+def _described(judge: JudgeLike, model: ModelLike | None) -> dict[str, Any] | None:
+    """Who judges, as `batch.json` keeps it; None for what was made in Python.
+
+    Answers are found by the address, too: that of today is kept.
+    """
+    if not isinstance(judge, JudgeConfig) or not isinstance(model, ModelConfig | None):
+        return None
+    described = {"judge": judge.table()}
+    of_model = {} if model is None else model.table()
+    url = os.environ.get("OPENAI_BASE_URL")
+    name = of_model.get("name") or judge.options.get("model") or "NAME"
+    takes_address = not isinstance(name, str) or "base_url" in model_options(name)
+    if url and takes_address and not of_model.get("base_url"):
+        if model is not None or judge.name.endswith(DESCRIPTIONS):
+            of_model = {"name": "", **of_model, "base_url": url}
+        elif isinstance(name, str):
+            described["judge"].setdefault("base_url", url)
+    if of_model:
+        described["model"] = of_model
+    try:
+        return msgspec.json.decode(msgspec.json.encode(described), type=dict[str, Any])
+    except TypeError:  # an object among the options
+        return None
+
+
+def _of_today(described: Mapping[str, Any]) -> dict[str, Any]:
+    """What `batch.json` says of the judge, in tables of judge and model; folders of earlier versions have one flat table.
+
+    Raises UsageError for options that this version does not have.
+    """
+    if "evaluator" not in described:
+        if unknown := sorted(described.keys() - {"judge", "model"}):
+            raise UsageError(f"judge.{unknown[0]}: is unknown here; write a new batch")
+        return {"judge": None, **described}
+    for key in ("evaluator", "model", "captioner", "base_url"):
+        if not isinstance(described.get(key, ""), str):
+            raise UsageError(f"judge.{key}: expected a text, got {json.dumps(described[key])}; write a new batch")
+    name = described["evaluator"]
+    judge: dict[str, Any] = {"name": name}
+    model: dict[str, Any] = {"name": described["model"]} if "model" in described else {}
+    of_judge, of_model = JudgeConfig.options_for(judge), ModelConfig.options_for({"name": model.get("name") or "NAME"})
+    others: list[str] = []
+    for key, value in described.items():
+        if key in ("evaluator", "model", "concurrency", "captions", "captioner_model", "set", "prompt"):
+            continue
+        if key in of_judge:
+            judge[key] = _read(value, of_judge[key])
+        elif key in of_model:
+            model[key] = _read(value, of_model[key])
+        else:
+            others.append(key)
+    if others:
+        raise UsageError(f"the batch was written with options that are unknown here: {', '.join(sorted(others))}")
+    for words in described.get("set", ()):
+        key, _, value = words.partition("=")
+        judge[key.strip().replace("-", "_")] = _value(value)
+    if prompts := described.get("prompt"):
+        several = len(prompts) > 1 or "=" in prompts[0]
+        judge["prompt"] = dict(word.split("=", 1) for word in prompts) if several else prompts[0]
+    if "captions" in described:
+        judge["captioner"] = {"name": "file", "path": described["captions"]}
+    elif "captioner_model" in described:
+        judge["captioner"] = {"name": described.get("captioner") or "vlm", "model": described["captioner_model"]}
+    return {"judge": judge, **({"model": {"name": "", **model}} if model else {})}
+
+
+def _read(value: Any, option: Option) -> Any:
+    """The value of a flag of an earlier version, which was kept as text."""
+    return value if not isinstance(value, str) else read_value(value, option, lax=True)
+
+
+def _value(text: str) -> Any:
+    try:
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:
+        return text
+
+
+def _mentions(part: Any, option: str) -> bool:
+    return any(name == option for name in _names(part))
+
+
+def _names(part: Any) -> Iterator[str]:
+    options = part.options if isinstance(part, PartConfig) else part if isinstance(part, Mapping) else {}
+    for name, value in options.items():
+        yield name
+        yield from _names(value)

@@ -1,0 +1,241 @@
+"""Screenshots into words, each picture once, into a caption file; or rows to train a captioner on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from prill.captioner.bulk import CaptionTally, caption_files, expect_pictures
+from prill.captioner.files import read_captions
+from prill.captioner.planning import plan_captions
+from prill.captioner.registry import CaptionerConfig, CaptionerLike, make_captioner
+from prill.captioner.training import CAPTIONS, ROWS, TrainingSpec, training_data
+from prill.config.values import Config, name_of
+from prill.errors import UsageError
+from prill.files.outputs import expect_place
+from prill.models.registry import ModelConfig, model_options
+from prill.protocols import Captioner, Engine
+from prill.runs.base import opened_folders, run_budget, wait_for
+from prill.runs.plan import RunPlan, cost_of
+from prill.workers.engines import EngineLike, make_engine
+
+_VLM, _TRAINING = CaptionerConfig("vlm"), TrainingSpec()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionConfig(Config):
+    """What `prill caption` does: put screenshots into words, once each, for judges or to train a captioner."""
+
+    trajectories: Annotated[
+        Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -")
+    ]
+    output: Annotated[str | Path, Meta(description="caption file, which is continued; a folder where rows are made")]
+    captioner: Annotated[
+        CaptionerLike, Meta(description="who captions: vlm asks a model, ocr, easyocr, given, module:Object")
+    ] = _VLM
+    for_training: Annotated[bool, Meta(description="make rows to train a captioner on (TRL's format), in a folder")] = False
+    training: Annotated[TrainingSpec | Mapping[str, Any], Meta(description="which captions become rows")] = _TRAINING
+    last: Annotated[int | None, Meta(ge=1, description="only the last N states of each trajectory (default: all)")] = None
+    limit: Annotated[int | None, Meta(ge=1, description="look at the first N trajectories only")] = None
+    budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for the whole run: no call beyond")] = None
+    concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
+    engine: Annotated[EngineLike | None, Meta(description="ray: workers of a cluster, or of this machine")] = None
+    resume: Annotated[bool, Meta(description="continue the caption file; else it becomes FILE.bak and a new one begins")] = True
+    retry_unscored: Annotated[bool, Meta(description="try pictures again that have no caption")] = False
+
+    def check(self) -> None:
+        """Checks that the options go together.
+
+        Raises:
+            UsageError: They do not.
+        """
+        spec = TrainingSpec.read(self.training)
+        if not self.for_training and (changed := [name for name in spec.table() if name]):
+            raise UsageError(f"{', '.join(changed)}: options of training data only", parameters=("for_training",))
+        if self.for_training and self.engine is not None:
+            raise UsageError("an engine captions into a caption file only", parameters=("for_training", "engine"))
+
+
+@dataclass(frozen=True)
+class CaptionResult:
+    """What a run came to.
+
+    Attributes:
+        tally: Counts of pictures, reasons for those without a caption, and what models were asked for.
+        output: The caption file, or the folder with rows.
+        rows: Rows to train on; None where a caption file was made, or the run was stopped.
+        mended: Those of them that a person mended.
+        dropped: Pictures that gave no row, by reason.
+    """
+
+    tally: CaptionTally
+    output: str
+    rows: int | None = None
+    mended: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    for_training: bool = False
+
+    @property
+    def captions(self) -> str:
+        """The caption file."""
+        return str(Path(self.output) / CAPTIONS) if self.for_training else self.output
+
+    def to_pandas(self) -> Any:
+        """The captions in the file, those of earlier runs included, as a pandas table."""
+        import pandas
+
+        return pandas.DataFrame(
+            [
+                {"image": line.image, "caption": line.caption, "unscored": line.unscored, "truncated": line.truncated}
+                for line in read_captions(self.captions)
+            ]
+        )
+
+    def rows_line(self) -> str:
+        """What became of the pictures, where rows are made."""
+        counts = Counter(self.dropped).most_common()
+        dropped = ", ".join(f"{reason} {count}" for reason, count in counts) or "none"
+        mended = f" ({self.mended} of them mended by hand)" if self.mended else ""
+        return f"{self.rows} rows{mended} -> {self.output}/{ROWS}; pictures left out: {dropped}"
+
+    def __str__(self) -> str:
+        tally = self.tally
+        counts = [f"{tally.made} captions made", f"{tally.kept} already there", f"{tally.equal} files equal to another"]
+        return f"{', '.join(counts)}, {sum(tally.unscored.values())} pictures without a caption -> {self.output}"
+
+
+async def caption_async(
+    config: CaptionConfig,
+    *,
+    stop: asyncio.Event | None = None,
+    progress: Callable[[CaptionTally], None] = lambda tally: None,
+) -> CaptionResult:
+    """Puts the screenshots of trajectories into words, each picture once; the same again goes on where a run broke off.
+
+    Args:
+        config: Which trajectories, who captions, and where captions or rows go.
+        stop: Once it is set no new picture is begun.
+        progress: Called with the tally as the run goes on.
+
+    Returns:
+        The counts; the captions are in the file.
+
+    Raises:
+        UsageError: The configuration cannot be carried out, or nothing could be read.
+        EndpointError: The model's endpoint takes no call.
+    """
+    trajectories = opened_folders(config.trajectories)
+    engine = make_engine(config.engine) if config.engine is not None else None
+    asking: dict[str, Any] = {
+        "last": config.last,
+        "limit": config.limit,
+        "concurrency": config.concurrency,
+        "resume": config.resume,
+        "retry_unscored": config.retry_unscored,
+        "stop": stop,
+        "progress": progress,
+    }
+    with run_budget(config.budget_usd, **_place(config), begin_again=not config.resume):
+        captioner = _captioner(config, engine)
+        if not config.for_training:
+            tally = await caption_files(trajectories, captioner, config.output, engine=engine, **asking)
+            return CaptionResult(tally, str(config.output))
+        spec = TrainingSpec.read(config.training)
+        made = await training_data(trajectories, captioner, config.output, spec, **asking)
+        rows = None if made.asked.stopped else made.rows
+        return CaptionResult(made.asked, str(config.output), rows, made.mended, dict(made.dropped), for_training=True)
+
+
+def caption(config: CaptionConfig, *, progress: Callable[[CaptionTally], None] = lambda tally: None) -> CaptionResult:
+    """Puts screenshots into words; `caption_async` for scripts and notebooks.
+
+    Args:
+        config: Which trajectories, who captions, and where captions or rows go.
+        progress: Called with the tally as the run goes on.
+
+    Returns:
+        The counts; the captions are in the file.
+
+    Raises:
+        UsageError: The configuration cannot be carried out, or nothing could be read.
+        EndpointError: The model's endpoint takes no call.
+    """
+    return wait_for(lambda: caption_async(config, progress=progress))
+
+
+def plan_caption(config: CaptionConfig) -> RunPlan:
+    """What the run would do and ask of models, found out without a call.
+
+    Args:
+        config: The run.
+
+    Returns:
+        The plan.
+
+    Raises:
+        UsageError: The configuration cannot be carried out, or nothing could be read.
+    """
+    trajectories = opened_folders(config.trajectories)
+    engine = make_engine(config.engine) if config.engine is not None else None
+    with run_budget(config.budget_usd, **_place(config), begin_again=not config.resume, planned=True):
+        captioner = _captioner(config, engine)
+        file = Path(config.output) / CAPTIONS if config.for_training else Path(config.output)
+        expect_place(config.output, "captions, which are continued,")
+        about: dict[str, Any] = {"last": config.last, "limit": config.limit}
+        about |= {"resume": config.resume, "retry_unscored": config.retry_unscored}
+        plan = plan_captions(trajectories, captioner, file, **about)
+        usage = plan.usage
+        if usage is not None:
+            usage = replace(usage, usd=cost_of(usage, *_priced(config)))
+    return RunPlan(
+        work=(f"{plan.todo} pictures to caption, {plan.kept} already there, {plan.equal} files equal to another",),
+        counts={"pictures": plan.todo, "kept": plan.kept, "equal": plan.equal, "broken": len(plan.problems)},
+        usage=usage,
+        unknown="this captioner cannot say beforehand what it needs",
+        most=config.for_training,
+        problems=plan.problems,
+    )
+
+
+def _place(config: CaptionConfig) -> dict[str, Any]:
+    return {"folder" if config.for_training else "file": str(config.output)}
+
+
+def _captioner(config: CaptionConfig, engine: Engine | None) -> Captioner:
+    """The captioner, with the run's number of calls at once for a model that does not say otherwise. Raises UsageError."""
+    made = config.captioner
+    if isinstance(made, CaptionerConfig):
+        table = made.mapping()
+        if "model" in CaptionerConfig.options_for(table):
+            if not table.get("model"):
+                raise UsageError(f"model is missing: captioner {made.name} asks one; name one that takes images")
+            if "concurrency" in model_options(name_of(table["model"])) and not _says_concurrency(table["model"]):
+                table.setdefault("concurrency", config.concurrency)
+        elif "model" in table:
+            raise UsageError(f"captioner {made.name} asks no model", parameters=("model",))
+        made = table
+    captioner = make_captioner(made)
+    expect_pictures(captioner, engine)
+    return captioner
+
+
+def _says_concurrency(model: Any) -> bool:
+    options = model.options if isinstance(model, ModelConfig) else model if isinstance(model, Mapping) else {}
+    return "concurrency" in options
+
+
+def _priced(config: CaptionConfig) -> tuple[str | None, str | None]:
+    """The name of the captioner's model, and its price table."""
+    if not isinstance(config.captioner, CaptionerConfig):
+        return None, None
+    table = config.captioner.table()
+    model = table.get("model")
+    named = name_of(model)
+    prices = table.get("prices") or (model.get("prices") if isinstance(model, Mapping) else None)
+    return (named if isinstance(named, str) else None), prices if isinstance(prices, str) else None

@@ -1,0 +1,249 @@
+"""From verdicts to the rows that a model is trained on, and the policies that say what is asked in such a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from prill import __version__
+from prill.config.values import Config
+from prill.errors import UsageError
+from prill.evaluators.fitted.calibration import read_calibration
+from prill.evaluators.fitted.overlap import Overlap, fitted_caution, overlap_of, overlap_with
+from prill.labels.truth import gold_labels
+from prill.policies.registry import POLICIES, Fingerprinted, PolicyConfig, asks_a_model, make_policy
+from prill.protocols import Demonstrator, Form, Message, Reply
+from prill.refine.demonstration import PlainTeacher, Teacher
+from prill.refine.export import Exported, ExportSpec, check_folder, export_rows
+from prill.refine.filter import Filtered, FilterSpec, filter_steps, require_steps
+from prill.refine.report import summary_lines
+from prill.registry import Option, options_of, read_options
+from prill.runs.base import count_lines, opened_folders
+from prill.runs.cautions import sha256_of
+from prill.store import BadLine, Intake, read_labels, read_verdicts
+from prill.types import Trajectory
+
+PLAIN = "plain"
+# The phase ("traj", "row"), how far it is, and how far it goes (0: unknown).
+Say = Callable[[str, int, int], object]
+
+
+class TeacherConfig(PolicyConfig):
+    """The policy that is to learn, by name, or `plain`: a plain prompt of goal, history and state.
+
+    It says what is asked in a row and how the answer is put: `TeacherConfig("react", reasoning=False)`,
+    `TeacherConfig("plain", images=False)`.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """The options of the policy that a table names, or of the plain prompt; no model, since none is asked."""
+        if table.get("name") == PLAIN:
+            return options_of(PlainTeacher)
+        model = "model" if asks_a_model(POLICIES.maker(str(table.get("name")))) else None
+        return {name: option for name, option in super().options_for(table).items() if name != model}
+
+    @classmethod
+    def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """None: no model is asked."""
+        return {}
+
+
+TeacherLike = TeacherConfig | PolicyConfig | str | Mapping[str, Any] | Teacher
+
+_FILTER, _EXPORT, _TEACHER = FilterSpec(), ExportSpec(), TeacherConfig(PLAIN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterConfig(Config):
+    """What `prill filter` does: keep the steps that a judge found good, and write them as training rows."""
+
+    trajectories: Annotated[
+        Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -")
+    ]
+    verdicts: Annotated[str | Path, Meta(description="verdicts of one judge on them")]
+    output: Annotated[str | Path, Meta(description="a new folder for the rows, or one of an earlier filter")]
+    filter: Annotated[FilterSpec | Mapping[str, Any], Meta(description="what is kept")] = _FILTER
+    export: Annotated[ExportSpec | Mapping[str, Any], Meta(description="what is written")] = _EXPORT
+    policy: Annotated[
+        TeacherLike,
+        Meta(description="who is to learn, for its prompts and language: a policy, module:Object, or plain"),
+    ] = _TEACHER
+    labels: Annotated[
+        str | Path | None, Meta(description="label file: tells how many of the attempts kept truly succeeded")
+    ] = None
+    source: Annotated[
+        str | None, Meta(description="labels to use where there are several sources, such as human or oracle")
+    ] = None
+    truth: Annotated[
+        str,
+        Meta(
+            description="what counts where annotators differ: majority (a tie is undecided), unanimous, first (line of the "
+            "file), or the name of the one annotator whose labels count"
+        ),
+    ] = "majority"
+
+
+@dataclass(frozen=True)
+class FilterResult:
+    """What a filter kept and wrote.
+
+    Attributes:
+        exported: Rows by kind, what was kept, and what was lost and why.
+        output: The folder.
+        truth: Whether an attempt succeeded by the labels, by its id; None without labels.
+        fitted: How far the judge was fitted to these attempts; None without labels.
+        broken: A message for each line that is no trajectory.
+        cautions: What to know before the figures are used.
+    """
+
+    exported: Exported
+    output: str
+    truth: Mapping[str, bool | None] | None = None
+    fitted: Overlap | None = None
+    broken: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+
+    @property
+    def filtered(self) -> Filtered:
+        """What was kept and lost."""
+        return self.exported.filtered
+
+    def to_pandas(self) -> Any:
+        """Every step with what the judge said of it, and why it was lost, as a pandas table."""
+        import pandas
+
+        return pandas.DataFrame([asdict(fact) for fact in self.filtered.facts])
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in self.exported.rows.items())
+        return "\n".join((*summary_lines(self.filtered, self.truth), f"{counts} rows -> {self.output}"))
+
+
+def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult:
+    """Keeps the steps that a judge found good, and writes them as training rows. The same again is the same.
+
+    Args:
+        config: What is filtered, by which rules, and what is written.
+        progress: Called with the phase (`"traj"`, `"row"`), how far it is, and how far it goes (0: unknown).
+
+    Returns:
+        What was kept and written.
+
+    Raises:
+        UsageError: No step is left, the folder holds something else, or the options do not go together.
+        InputError: A file cannot be read.
+    """
+    spec, kinds = FilterSpec.read(config.filter), ExportSpec.read(config.export)
+    trajectories = opened_folders(config.trajectories)
+    teacher = make_teacher(config.policy)
+    folder = Path(config.output)
+    check_folder(folder)
+    truth = gold_labels(read_labels(config.labels), config.source, config.truth)[1] if config.labels else None
+    broken: list[str] = []
+    total = count_lines(trajectories) if progress is not None else 0
+    say: Say = progress or (lambda phase, done, total: None)
+    with closing(Intake(trajectories)) as intake:
+        filtered = filter_steps(_good(intake, broken, total, say), read_verdicts(config.verdicts), spec)
+    require_steps(filtered)
+    inputs = [*trajectories, config.verdicts, *(path for path in (config.labels, spec.calibration) if path)]
+    about = {
+        "prill": __version__,
+        "inputs": [{"path": str(path), "sha256": sha256_of(str(path))} for path in inputs],
+        "filter": asdict(spec),
+        "policy": {
+            **described(config.policy),
+            "prompts": _prompts(teacher or PlainTeacher(), filtered),
+        },
+    }
+    made = 0
+
+    def count(rows: int = 1) -> None:
+        nonlocal made
+        made += rows
+        say("row", made, 0)
+
+    exported = export_rows(folder, filtered, teacher, kinds, about=about, truth=truth, progress=count)
+    fitted = overlap_of(read_verdicts(config.verdicts)) if truth is not None else None
+    cautions = [fitted_caution("the judge", fitted)]
+    if truth is not None and spec.calibration is not None:
+        runs = {step.trajectory.id: step.trajectory for step in (*filtered.steps, *filtered.rejected)}
+        labelled = (run for id, run in runs.items() if truth.get(id) is not None)
+        known = read_calibration(spec.calibration).fitted_to
+        cautions.append(fitted_caution("the calibration", overlap_with(known, labelled)))
+    return FilterResult(
+        exported, str(config.output), truth, fitted, tuple(broken), tuple(caution for caution in cautions if caution)
+    )
+
+
+def make_teacher(policy: TeacherLike) -> Teacher | None:
+    """The policy that is to learn; None for the plain prompt without options, which fits itself to what is recorded.
+
+    No model is asked: where a policy needs one, it gets one that cannot answer.
+
+    Args:
+        policy: A name, a table, a configuration, or a policy, which is returned unchanged.
+
+    Raises:
+        UsageError: The policy cannot put recorded steps as lessons.
+    """
+    read = TeacherConfig.read(policy.table() if isinstance(policy, PolicyConfig) else policy, "policy")
+    if not isinstance(read, TeacherConfig):
+        return _teacher(read, type(read).__name__)
+    name, settings = read.name, dict(read.options)
+    if name == PLAIN:
+        return PlainTeacher(**read_options(PlainTeacher, settings, "the plain prompt")) if settings else None
+    model = options_of(POLICIES.maker(name)).get("model")
+    silent = {"model": _Silent()} if model is not None and model.required and "model" not in settings else {}
+    return _teacher(make_policy(name, **{**silent, **settings}), name)
+
+
+def _teacher(policy: Any, name: str) -> Teacher:
+    if isinstance(policy, Demonstrator):
+        return policy
+    able = [name for name in POLICIES.entries if hasattr(POLICIES.maker(name), "demonstrate")]
+    raise UsageError(
+        f"policy {name} cannot put recorded steps as lessons: it has no demonstrate(trajectory, index); those that do: "
+        f"{', '.join(able)}",
+        parameters=("policy",),
+    )
+
+
+class _Silent:
+    """Stands where a policy wants a model that is never asked."""
+
+    name = "none"
+
+    async def complete(
+        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
+    ) -> Reply:
+        """Raises UsageError."""
+        raise UsageError("rows are made without a model")
+
+
+def described(policy: TeacherLike) -> dict[str, Any]:
+    """A teacher's name and options, for the record."""
+    read = TeacherConfig.read(policy, "policy")
+    table = read.table() if isinstance(read, PolicyConfig) else {"name": f"{type(read).__module__}:{type(read).__qualname__}"}
+    return {"name": table.pop("name"), "options": table}
+
+
+def _prompts(teacher: Teacher, filtered: Filtered) -> dict[str, str]:
+    platforms = sorted({step.trajectory.task.platform for step in (*filtered.steps, *filtered.rejected)})
+    return {platform: teacher.fingerprint(platform) for platform in platforms} if isinstance(teacher, Fingerprinted) else {}
+
+
+def _good(intake: Intake, broken: list[str], total: int, say: Say) -> Iterator[Trajectory]:
+    for number, (_, item) in enumerate(intake, 1):
+        say("traj", number, total)
+        if isinstance(item, BadLine):
+            broken.append(item.message)
+        else:
+            yield item

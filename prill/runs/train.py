@@ -1,0 +1,227 @@
+"""Trainings: a policy or a captioner from rows, a ranker or a planner from recorded pages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from prill.config.values import Config, PartConfig
+from prill.errors import UsageError
+from prill.policies.registry import Fingerprinted
+from prill.refine.demonstration import Teacher
+from prill.refine.training.preflight import Preflight, Say, parse_devices
+from prill.refine.training.spec import DEFAULT_PRESETS, Trained, TrainSpec, training_spec
+from prill.refine.training.train import check_training
+from prill.refine.training.train import train as carry_out
+from prill.refine.training.trainer import Progress
+from prill.registry import Option, options_of
+from prill.runs.filter import PLAIN, TeacherConfig, TeacherLike, described, make_teacher
+
+
+class PresetConfig(PartConfig):
+    """The settings of a training: a preset by name, or a TOML file, and what differs from it.
+
+    `PresetConfig("small-text", rank=4)`; the options are the fields of `TrainSpec`.
+    """
+
+    __slots__ = ()
+    kind = "preset"
+
+    @classmethod
+    def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
+        """Every setting of a training, with any preset; what is not given is as the preset has it."""
+        settings = options_of(TrainSpec).items()
+        return {name: replace(option, default=None, required=False) for name, option in settings if name != "trains"}
+
+
+PresetLike = PresetConfig | str | Mapping[str, Any] | TrainSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Config):
+    """What each `prill train` does: train a model on rows; the same again goes on where a training broke off.
+
+    One of its kinds says what is trained: `TrainPolicyConfig`, `TrainCaptionerConfig`, `TrainRankerConfig`,
+    `TrainPlannerConfig`.
+    """
+
+    trains: ClassVar[Trained] = "policy"
+
+    rows: Annotated[str | Path, Meta(description="rows of prompt and completion (.jsonl), or gold trajectories of pages")]
+    output: Annotated[str | Path, Meta(description="folder for the weights, their card and checkpoints")]
+    preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")]
+    resume: Annotated[bool, Meta(description="continue the training; else it becomes DIR.bak and a new one begins")] = True
+    gpus: Annotated[str | None, Meta(description="for a plan: these GPUs, such as 8xH200, and not those of this machine")] = (
+        None
+    )
+
+    def spec(self) -> TrainSpec:
+        """All settings of the training.
+
+        Returns:
+            The preset's, with what differs from it.
+
+        Raises:
+            UsageError: A setting is unknown, or does not fit another one.
+        """
+        if isinstance(self.preset, TrainSpec):
+            if self.preset.trains != self.trains:
+                raise UsageError(f"preset: trains a {self.preset.trains}, not a {self.trains}", parameters=("preset",))
+            return self.preset
+        preset = PresetConfig.read(self.preset, "preset")
+        return training_spec(preset.name, trains=self.trains, **preset.options)
+
+    def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
+        """The policy that what is trained is to answer; only a planner has one.
+
+        Returns:
+            The policy, and what goes on record of it.
+        """
+        return None, None
+
+
+_POLICY, _CAPTIONER, _RANKER, _PLANNER = (PresetConfig(preset) for preset in DEFAULT_PRESETS.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainPolicyConfig(TrainConfig):
+    """What `prill train policy` does: a policy from the rows of a filter."""
+
+    preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")] = (
+        _POLICY
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainCaptionerConfig(TrainConfig):
+    """What `prill train captioner` does: a captioner from rows of captions."""
+
+    trains: ClassVar[Trained] = "captioner"
+    preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")] = (
+        _CAPTIONER
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRankerConfig(TrainConfig):
+    """What `prill train ranker` does: a ranker of candidates from gold trajectories of recorded pages."""
+
+    trains: ClassVar[Trained] = "ranker"
+    preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")] = (
+        _RANKER
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainPlannerConfig(TrainConfig):
+    """What `prill train planner` does: a planner that answers a policy, from gold trajectories of recorded pages."""
+
+    trains: ClassVar[Trained] = "planner"
+    policy: Annotated[
+        TeacherLike,
+        Meta(description="the policy that will ask it, for its questions and answers: mindact, self-map, module:Object"),
+    ]
+    preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")] = (
+        _PLANNER
+    )
+
+    def check(self) -> None:
+        """Checks that a policy is named.
+
+        Raises:
+            UsageError: It is the plain prompt, which no policy asks.
+        """
+        if isinstance(self.policy, TeacherConfig) and self.policy.name == PLAIN:
+            raise UsageError("a planner learns to answer a policy; name it", parameters=("policy",))
+
+    def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
+        """The policy that asks the planner.
+
+        Returns:
+            The policy, and its name, options and prompts for the record.
+        """
+        teacher = make_teacher(self.policy)
+        prompts = teacher.fingerprint("web") if isinstance(teacher, Fingerprinted) else None
+        return teacher, {**described(self.policy), "prompts": prompts}
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What was trained.
+
+    Attributes:
+        trains: What it is: a policy, a captioner, a ranker or a planner.
+        folder: Where the weights are.
+        spec: All settings of the training.
+    """
+
+    trains: Trained
+    folder: Path
+    spec: TrainSpec
+
+    def __str__(self) -> str:
+        return f"{self.trains} -> {self.folder}"
+
+
+def train(
+    config: TrainConfig,
+    *,
+    progress: Callable[[Progress], object] = lambda progress: None,
+    say: Say = lambda *_: None,
+    stop: threading.Event | None = None,
+) -> TrainResult:
+    """Trains a model, and returns when that is done. The same call resumes from the last checkpoint.
+
+    Args:
+        config: What is trained, on what, and how.
+        progress: Called after every step.
+        say: Called with the phase of the preparation, how far it is, and how far it goes.
+        stop: Once it is set, the training ends after a step, with a checkpoint.
+
+    Returns:
+        What was trained, and its folder.
+
+    Raises:
+        UsageError: The settings do not fit the model, the rows or this machine.
+        InputError: A row or a picture is broken.
+        KeyboardInterrupt: The training was stopped; a checkpoint is in the folder.
+    """
+    spec = config.spec()
+    if config.gpus is not None:
+        raise UsageError("gpus: is for a plan; a training takes the GPUs that its processes are given", parameters=("gpus",))
+    teacher, taught = config.teacher()
+    folder = carry_out(
+        spec,
+        config.rows,
+        config.output,
+        resume=config.resume,
+        teacher=teacher,
+        taught=taught,
+        progress=progress,
+        say=say,
+        stop=stop,
+    )
+    return TrainResult(spec.trains, folder, spec)
+
+
+def plan_train(config: TrainConfig, *, say: Say = lambda *_: None) -> Preflight:
+    """Looks at rows, pictures, memory, disk and time, and does nothing.
+
+    Args:
+        config: The training.
+        say: Called with the phase, how far it is, and how far it goes.
+
+    Returns:
+        What is known beforehand.
+
+    Raises:
+        UsageError: The settings do not fit the model, the rows or the devices.
+        InputError: A row or a picture is broken.
+    """
+    devices = parse_devices(config.gpus) if config.gpus else None
+    return check_training(config.spec(), config.rows, config.output, say, teacher=config.teacher()[0], devices=devices)
