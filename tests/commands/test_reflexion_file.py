@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,3 +122,23 @@ def test_file_fills_policy_and_environment(prill: Prill, tmp_path: Path) -> None
     (tmp_path / "r.toml").write_text(own)
     done = prill("reflexion", "r.toml", "-o", "out")
     assert "doors ['a', 'b'] True\n" in done.stdout and "mood good = fine 0.5\n" in done.stdout, done.stderr
+
+
+# Of runs that were recorded before the command line was derived: the words as they are now, and `reflexion.json`.
+RECORDED: dict[str, Any] = json.loads((Path(__file__).with_name("recorded") / "settings.json").read_bytes())
+
+
+@pytest.mark.parametrize("words", RECORDED)
+def test_recorded_runs_are_the_same_runs(prill: Prill, tmp_path: Path, words: str) -> None:
+    """Everything that tells runs apart: environment, policy, ids, judge, retries and lessons."""
+    if words.startswith(("miniwob", "webarena", "airline")) and find_spec("miniwob") is None:
+        pytest.skip("miniwob is not installed")
+    shutil.copy(Path(__file__).with_name("doubles.py"), tmp_path)
+    (tmp_path / "examples").symlink_to(Path(__file__).parents[2] / "examples")
+    (tmp_path / "out").mkdir()
+    command = ("reflexion", *shlex.split(words), "-o", "out", "--dry-run")
+    for settings, code in ((RECORDED[words], 0), ({**RECORDED[words], "run": "0" * 8}, 2)):
+        (tmp_path / "out/reflexion.json").write_text(json.dumps(settings))
+        done = prill(*command)
+        assert done.returncode == code, done.stderr
+    assert "holds a run with other settings (run)" in done.stderr
