@@ -23,7 +23,7 @@ from PIL import Image
 
 from prill.captioner.bulk import CaptionTally, caption_files
 from prill.captioner.files import read_captions
-from prill.errors import ContextTooLong, EndpointGone, MissingExtra, NoEvidence, PrillError, UsageError
+from prill.errors import EndpointGone, MissingExtra, NoEvidence, PrillError, UsageError
 from prill.evaluators.registry import make_judge
 from prill.protocols import Engine, Evaluator, Work
 from prill.registry import OptionError
@@ -304,7 +304,7 @@ async def test_engine_captions_each_picture_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [MissingExtra("torch", "local"), OptionError("k is unknown", "k"), ContextTooLong("too long", tokens=7)]
+    "error", [MissingExtra("torch", "local"), OptionError("k is unknown", "k"), EndpointGone("nothing answers")]
 )
 async def test_error_of_a_worker_keeps_its_words(tmp_path: Path, judge: Judge, error: PrillError) -> None:
     judge.error = error

@@ -93,7 +93,7 @@ def test_torn_record_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == ""
 
 
-def test_damage_costs_one_file_at_most(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_costs_one_file_at_most(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for run in ("a", "b"):
         with TranscriptLog(tmp_path) as log:
             for i in range(3):
@@ -102,7 +102,7 @@ def test_damage_costs_one_file_at_most(tmp_path: Path, capsys: pytest.CaptureFix
     data = part.read_bytes()
     part.write_bytes(data[:40] + b"\xff" * 40 + data[80:])
     assert ids(tmp_path)[-3:] == ["b0", "b1", "b2"]
-    assert "calls-0001.jsonl.gz" in capsys.readouterr().err
+    assert "calls-0001.jsonl.gz" in caplog.text
 
 
 def test_paths_move_with_the_folder(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_transcript_found_by_id_and_key(tmp_path: Path, id: str) -> None:
 
 
 def test_full_disk_costs_no_later_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     write, free = os.write, [400]
 
@@ -149,7 +149,7 @@ def test_full_disk_costs_no_later_record(
         assert len(list(tmp_path.iterdir())) == 2
     assert 1 <= log.lost <= 3
     assert ids(tmp_path) == [*(f"full{i}" for i in range(4 - log.lost)), *(f"free{i}" for i in range(4))]
-    assert capsys.readouterr().err.count("No space left on device") == 1
+    assert caplog.text.count("No space left on device") == 1
 
 
 async def test_run_on_full_disk_keeps_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
