@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -37,9 +39,12 @@ def schema(kind: Kind) -> str:
     """The JSON Schema (2020-12) of one line of such a file, as JSON text. Keys that it does not name are allowed."""
     made = msgspec.json.schema(_RECORDS[kind])
     for definition in made["$defs"].values():
-        # The rest is about Python.
-        definition["description"] = definition["description"].partition("\n")[0]
+        words = cleandoc(definition["description"])
+        definition["description"] = words.partition("\n")[0]  # the rest is about Python, or about one key
+        described = _arguments(words)
         for name, part in definition["properties"].items():
+            if name in described:
+                part["description"] = described[name]
             if name in ("point", "end_point"):
                 part["anyOf"][0]["prefixItems"] = [{"type": "number", "minimum": 0, "maximum": 1}] * 2
             elif name == "score":
@@ -48,6 +53,13 @@ def schema(kind: Kind) -> str:
         made["$defs"]["Trajectory"]["properties"]["id"]["minLength"] = 1
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"One line of {kind}.jsonl"}
     return json.dumps({**head, **made}, indent=1) + "\n"
+
+
+def _arguments(docstring: str) -> dict[str, str]:
+    """What a docstring says of each argument, in one line each."""
+    section = docstring.partition("\nArgs:\n")[2].partition("\n\n")[0]
+    entries = re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
 
 
 @dataclass(slots=True)

@@ -82,6 +82,13 @@ def test_the_schemas_in_docs_are_current(kind: Kind) -> None:
     assert path.read_text(encoding="utf-8") == schema(kind), f"run: prill check --schema {kind} > docs/schemas/{kind}.json"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_key_is_described(kind: Kind) -> None:
+    records = json.loads(schema(kind))["$defs"]
+    keys = {f"{name}.{key}": part for name, record in records.items() for key, part in record["properties"].items()}
+    assert keys and not [key for key, part in keys.items() if not part.get("description")]
+
+
 @pytest.mark.parametrize(("kind", "record"), ACCEPTED)
 def test_schema_and_reader_take_the_same(kind: Kind, record: object, tmp_path: Path) -> None:
     assert is_valid(kind, record)
