@@ -218,7 +218,7 @@ class Derived:
 
 def _said(flag: Flag) -> str:
     """The word that gives a flag; where it is on, the one that turns it off."""
-    name = flag.names[0] if flag.names else _metavar(flag)
+    name = flag.names[0] if flag.names else flag.path[-1].upper()
     off = flag.option.default is True and _is_bool(flag.option.type) and name.startswith("--")
     return f"--no-{name.lstrip('-')}" if off else name
 
