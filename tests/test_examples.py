@@ -292,3 +292,26 @@ def test_self_map_is_trained_and_compared(prill: Path, python: Path, tmp_path: P
     # Steps of turns that refer back are those of both kinds.
     assert kinds["| all that refer back"] == kinds["| the same again"] + kinds.get("| the other one", 0) > 0
     assert "0 turns broke off" in shown and (tmp_path / "results.svg").read_text().startswith("<svg")
+
+
+def test_taught_policy_teaches_what_it_asks(prill: Path, tmp_path: Path) -> None:
+    """A row of the filter is the very question that the policy asks its model when it plays."""
+    import asyncio
+
+    from examples.taught_policy import Pointer
+    from prill import read_trajectories
+    from prill.testing import ScriptedModel
+
+    recorded = "datasets/samples/miniwob/trajectories.jsonl"
+    run(prill, "score", recorded, "-o", tmp_path / "v.jsonl", "--judge", "always-success")
+    command = (prill, "filter", recorded, "--verdicts", tmp_path / "v.jsonl", "-o", tmp_path / "rows")
+    run(*command, "--policy", "examples/taught_policy.py:Pointer")
+    row = json.loads((tmp_path / "rows/sft.jsonl").read_text().splitlines()[0])
+    trajectory = next(one for one in read_trajectories(recorded) if one.id == row["trajectory"])
+    model = ScriptedModel([row["completion"][0]["content"]])
+    policy = Pointer(model)
+    policy.reset(trajectory.task)
+    step = trajectory.steps[row["step"]]
+    assert asyncio.run(policy.act(step.observation)).action.target == step.action.target
+    [asked] = model.seen
+    assert [part for message in asked for part in message.parts] == [row["prompt"][0]["content"]]

@@ -1,0 +1,46 @@
+"""A policy of your own that asks a model and can be taught by its own attempts: `demonstrate` asks what `act` asks.
+
+Run: prill filter t.jsonl --verdicts v.jsonl -o rows --policy examples/taught_policy.py:Pointer
+Then: prill train policy rows/sft.jsonl -o adapter, and prill rollout … --policy examples/taught_policy.py:Pointer \
+          --model local:DIR --model.adapter adapter
+"""
+
+from collections.abc import Sequence
+
+from prill import Action, NoEvidence, Observation, Step, Task, Trajectory
+from prill.errors import Unparsable
+from prill.protocols import LanguageModel, Message
+
+QUESTION = "Goal: {goal}\n\nThe page:\n{page}\n\nRepeat the line to click."
+
+
+class Pointer:
+    """Clicks the line that the model repeats."""
+
+    def __init__(self, model: LanguageModel | None = None, *, max_tokens: int = 32) -> None:
+        self.model = model  # None: it only demonstrates
+        self.max_tokens = max_tokens
+
+    def reset(self, task: Task) -> None:
+        self.goal = task.goal
+
+    async def act(self, observation: Observation) -> Step:
+        if self.model is None:
+            raise RuntimeError("this policy was made without a model")
+        reply = await self.model.complete(question(self.goal, observation), max_tokens=self.max_tokens)
+        line = reply.text.strip()
+        return Step(observation, Action("click", f"click {line}", target=line))
+
+    def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
+        """What `act` would have asked at that step, and the answer that leads to the recorded action."""
+        step = trajectory.steps[index]
+        if step.action.kind != "click" or not step.action.target:
+            raise Unparsable(f"step {index} clicks nothing: {step.action.kind}")
+        return question(trajectory.task.goal, step.observation), step.action.target
+
+
+def question(goal: str, observation: Observation) -> list[Message]:
+    """The messages of both: what is played is what is taught."""
+    if not observation.text:
+        raise NoEvidence("the page was recorded without its text")
+    return [Message("user", (QUESTION.format(goal=goal, page=observation.text),))]
