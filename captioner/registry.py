@@ -50,6 +50,12 @@ class CaptionerConfig(PartConfig):
         """The options of its model, which may stand among its own."""
         return ModelConfig.options_for({"name": name_of(table.get("model"))}) if "model" in cls.options_for(table) else {}
 
+    @classmethod
+    def names_with(cls, option: str) -> list[str]:
+        """The captioners that have an option, those whose model has it included."""
+        tables = ({"name": name, "model": "NAME"} for name in CAPTIONERS.entries)
+        return [table["name"] for table in tables if option in {*cls.options_for(table), *cls.model_options_for(table)}]
+
 
 CaptionerLike = CaptionerConfig | str | Mapping[str, Any] | Captioner
 

@@ -230,12 +230,26 @@ def _value(value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker
     try:
         read = msgspec.convert(value, hint, strict=not lax)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:  # JSON can hold half a character
-        raise OptionError(f"{here}: {str(error).rstrip('.')}, got {value!r}", option.name) from None
+        raise OptionError(f"{here}: {_fault(str(error).rstrip('.'), value, option.type)}", option.name) from None
     except TypeError:  # an annotation that msgspec cannot check: the maker sees to it
         read = value
     if not all(map(isfinite, _floats(read))):
         raise OptionError(f"{here}: expected a finite number, got {value!r}", option.name)
     return read
+
+
+def _fault(text: str, value: Any, hint: Any) -> str:
+    """What is wrong with a value; msgspec repeats one of the wrong words itself."""
+    if text.startswith("Invalid enum value") and (choices := literals(hint)):
+        return f"{text}; write one of {', '.join(map(str, choices))}{nearest(str(value), map(str, choices))}"
+    return f"{text}, got {value!r}"
+
+
+def literals(hint: Any) -> tuple[Any, ...]:
+    """The words that an annotation allows, where it has a fixed set of them."""
+    if get_origin(hint) is typing.Literal:
+        return get_args(hint)
+    return next((choices for part in get_args(hint) if (choices := literals(part))), ())
 
 
 def _floats(value: Any) -> Iterator[float]:

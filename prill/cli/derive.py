@@ -173,7 +173,7 @@ class Derived:
         raise UsageError(f"{name}: there is no such option{nearest(name, names)}{more}; --help lists them")
 
     def _others(self, flag: str, over: Mapping[str, Any]) -> str | None:
-        """That a part has no such option, and which others of its kind have it; None where none has."""
+        """That a part has no such option, or no name yet, and which others of its kind have it; None where none has."""
         *path, option = flag.lstrip("-").replace("-", "_").split(".")
         for one in self.flags.values():
             part = one.part
@@ -183,8 +183,13 @@ class Derived:
             for name in one.path:
                 table = table.get(name) if isinstance(table, Mapping) else None
             named = table.get("name") if isinstance(table, Mapping) else table
-            if isinstance(named, str) and (names := part.names_with(option)):
-                return f"{part.kind} {named!r} has no such option; {part.kinds} that have it: {', '.join(names)}"
+            named = named or name_of(one.option.default)
+            names = part.names_with(option)
+            able = f"; {part.kinds} that have it: {', '.join(names)}" if names else ""
+            if isinstance(named, str) and able:
+                return f"{part.kind} {named!r} has no such option{able}"
+            if path and not isinstance(named, str):
+                return f"{_said(one)} is missing, and the options depend on its name{able}"
         return None
 
     def _placed(self, error: OptionError, over: Mapping[str, Any]) -> UsageError:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -122,15 +122,11 @@ def _all_keys() -> tuple[str, ...]:
 @cache
 def _choices() -> dict[str, tuple[str, ...]]:
     """The values of each field that has a fixed set of them."""
+    from prill.registry import literals
+
     return {
         field.name: choices
         for type_ in _types()
         for field in fields(type_)
-        if (choices := _literals(get_type_hints(type_)[field.name]))
+        if (choices := literals(get_type_hints(type_)[field.name]))
     }
-
-
-def _literals(hint: Any) -> tuple[str, ...]:
-    if get_origin(hint) is Literal:
-        return get_args(hint)
-    return next((choices for part in get_args(hint) if (choices := _literals(part))), ())

@@ -58,7 +58,8 @@ def test_refused_options_are_told_in_a_line(prill: Prill, tmp_path: Path) -> Non
     assert "image detail" not in done.stderr
     assert next(read_verdicts(tmp_path / "v.jsonl")).evaluator.model == "mock (reasoning effort low, image detail high)"
     bad = prill("score", "t.jsonl", *words(server, "--reasoning-effort", "lots"))
-    assert (bad.returncode, "reasoning_effort" in bad.stderr, "'lots'" in bad.stderr) == (2, True, True)
+    assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
+    assert "--model.reasoning-effort: Invalid enum value 'lots'; write one of " in bad.stderr
 
 
 def test_unlisted_flags_are_options_of_judges(prill: Prill) -> None:
