@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,14 +15,18 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import pytest
 
+from prill.cli.commands import COMMANDS
+from prill.cli.derive import derive
+from prill.errors import UsageError
 from prill.evaluators import JUDGES, judge_options
 from prill.evaluators.attacks import FAMILIES, attack_families
 from prill.evaluators.registry import asks_a_model
+from prill.registry import load_object
 from prill.testing import MockServer
 
 from .caches import own_cache
@@ -187,6 +192,38 @@ def test_document_blocks_run(document: Path, commands: Path, tmp_path: Path) -> 
             ]
             for line in (block.output or "").splitlines():
                 assert line.strip() == "…" or _VARYING.sub("", line.strip()) in printed, f"{block.name} does not print {line!r}"
+
+
+def shown_commands() -> Iterator[tuple[str, list[str]]]:
+    """The commands in all blocks of bash: where, and their words. Blocks that are not run are among them."""
+    for document in EVERY:
+        for block in blocks(document):
+            if block.language != "bash":
+                continue
+            for line in re.findall(r"^prill (?:[^\n'\"]|'[^']*'|\"[^\"]*\")*", block.text.replace("\\\n", " "), re.MULTILINE):
+                lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+                lexer.whitespace_split = True
+                if "…" not in line and "$(" not in line:
+                    yield block.name, list(takewhile(lambda word: not set(word) <= set("|&;<>"), list(lexer)[1:]))
+
+
+def test_shown_commands_are_understood() -> None:
+    wrong, count = [], 0
+    for where, words in shown_commands():
+        name = next((name for length in (2, 1) if (name := " ".join(words[:length])) in COMMANDS), None)
+        if name is None:
+            assert words[0] in ("completion", "--help", "--version"), f"{where}: prill {' '.join(words)}"
+            continue
+        command, count = COMMANDS[name], count + 1
+        try:
+            derived, rest = derive(
+                load_object(command.config), words[len(name.split()) :], command.words, prog=name, dry_run=command.dry_run
+            )
+            derived.read(rest)
+        except UsageError as error:
+            if "no such file" not in str(error).lower():  # made by the block, or the reader's own
+                wrong.append(f"{where}: prill {' '.join(words)}: {error}")
+    assert count > 100 and not wrong, "\n".join(wrong)
 
 
 def test_few_blocks_are_not_run(capsys: pytest.CaptureFixture[str]) -> None:
