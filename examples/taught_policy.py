@@ -7,8 +7,7 @@ Then: prill train policy rows/sft.jsonl -o adapter, and prill rollout … --poli
 
 from collections.abc import Sequence
 
-from prill import Action, NoEvidence, Observation, Step, Task, Trajectory
-from prill.errors import Unparsable
+from prill import Action, NoEvidence, Observation, Step, Task, Trajectory, Unparsable
 from prill.protocols import LanguageModel, Message
 
 QUESTION = "Goal: {goal}\n\nThe page:\n{page}\n\nRepeat the line to click."

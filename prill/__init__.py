@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prill.errors import EndpointError, EnvironmentFailure, InputError, NoEvidence, PrillError, Unscored, UsageError
+from prill.errors import EndpointError, EnvironmentFailure, InputError, NoEvidence, PrillError, Unparsable, Unscored, UsageError
 from prill.lazy import lazily
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
 
@@ -182,6 +182,7 @@ __all__ = [
     "TrainPolicyConfig",
     "TrainRankerConfig",
     "Trajectory",
+    "Unparsable",
     "Unscored",
     "Usage",
     "UsageError",
