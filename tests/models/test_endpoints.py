@@ -39,13 +39,13 @@ async def test_calls_are_spread_over_endpoints(tmp_path: Path) -> None:
         assert isinstance(pickle.loads(pickle.dumps(model)).endpoint, Endpoints)
 
 
-async def test_dead_endpoint_is_left_out_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_dead_endpoint_is_left_out_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(Faults()) as (alive, url):
         model = OpenAIModel("m", base_url=f"{DEAD},{url}", concurrency=4)
         tally = await score_files([write(tmp_path, 12)], CaptionJudge(model, GivenCaption()), tmp_path / "v.jsonl")
         assert tally.succeeded == 12
         assert alive.requests >= 12
-    assert capsys.readouterr().err.count(f"{DEAD} is left out") == 1
+    assert caplog.text.count(f"{DEAD} is left out") == 1
 
 
 async def test_endpoint_that_hangs_is_helped_out(tmp_path: Path) -> None:
