@@ -363,9 +363,9 @@ def plain(value: Any) -> Any:
         return value.table()
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | range):
         return [plain(inner) for inner in value]
-    return value
+    return str(value) if isinstance(value, os.PathLike) else value
 
 
 def config_options(cls: type[Config]) -> Mapping[str, Option]:
