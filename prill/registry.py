@@ -224,6 +224,8 @@ def _value(value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker
         return [parts[bare](one, f"{here}[{i}]") for i, one in enumerate(value)]
     if bare is Path and isinstance(value, str):
         value = Path(value)
+    elif bare is str and isinstance(value, Path):
+        value = str(value)
     hint, optional = _without_none(option.type)
     if value is None and optional:
         return None

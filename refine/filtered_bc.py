@@ -25,7 +25,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta
 
-from prill.config.values import Config, plain
+from prill.config.values import Config, PartConfig, plain
 from prill.errors import BudgetSpent, UsageError
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.registry import make_judge
@@ -69,6 +69,7 @@ _NAME = r"^\w[\w.-]{0,59}\Z"
 Table = Mapping[str, Any]
 # Of the table `evaluation`: who says what a success is, where the environment does not.
 _GRADING = ("judge", "annotated")
+_DESCRIBED = ("episodes", "attempts", "evaluation", "filter", "training")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ class Arm(Config):
     filter: Annotated[Mapping[str, Any], Meta(description="options of the filter for this arm")] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "judge", plain(self.judge))
+        object.__setattr__(self, "judge", _as_written(self.judge))
         super().__post_init__()
 
     def check(self) -> None:
@@ -126,6 +127,13 @@ class Study(Config):
         Raises:
             OptionError: A part cannot be carried out; the message names its key.
         """
+        for name in _DESCRIBED:
+            object.__setattr__(self, name, _as_written(getattr(self, name)))
+            try:
+                msgspec.json.encode(getattr(self, name))
+            except TypeError:
+                words = "a study is on record in its folder: give names and tables, no objects that are already made"
+                raise OptionError(f"{name}: {words}", name) from None
         if not isinstance(plain(self.policy), str | Mapping):
             raise OptionError(f"policy: expected the name of a policy or a table, got {self.policy!r}", "policy")
         if not isinstance(self.attempts, Mapping | list | tuple):
@@ -176,7 +184,7 @@ class Study(Config):
     @property
     def grader(self) -> str | dict[str, Any] | None:
         """The judge whose verdicts are the figures of the evaluation, for want of an oracle; None: labels are."""
-        described: str | dict[str, Any] | None = plain(self.evaluation.get("judge"))
+        described: str | dict[str, Any] | None = self.evaluation.get("judge")
         return described
 
     @property
@@ -221,16 +229,25 @@ class Study(Config):
 
     def settings(self) -> dict[str, Any]:
         """The study as its folder has it on record."""
-        tables = {name: plain(getattr(self, name)) for name in ("episodes", "evaluation", "filter", "training")}
+        tables = {name: getattr(self, name) for name in ("episodes", "evaluation", "filter", "training")}
         table = {
             "policy": self.taught,
             **tables,
-            "attempts": plain(self.kinds),
+            "attempts": self.kinds,
             "arms": [arm.settings() for arm in self.arms],
             "rounds": self.rounds,
         }
         settings: dict[str, Any] = json.loads(msgspec.json.encode(table))
         return settings
+
+
+def _as_written(value: Any) -> Any:
+    """The value as a file of a study has it; a part without options is its name. So a study is the same from Python."""
+    if isinstance(value, Mapping):
+        return {str(key): _as_written(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_written(inner) for inner in value]
+    return value.name if isinstance(value, PartConfig) and not value.options else plain(value)
 
 
 def _expect_description(judge: Any, place: str) -> None:

@@ -1045,3 +1045,13 @@ def test_options_without_a_name_are_those_of_the_default() -> None:
     assert isinstance(played, prill.ReflexionConfig) and played.policy == prill.PolicyConfig("react", max_tokens=9)
     with pytest.raises(UsageError, match="captioner 'text' has no such option; captioners that have it: vlm"):
         read("caption", ["t.jsonl", "-o", "c.jsonl", "--captioner", "text", "--captioner.max-tokens", "9"])
+
+
+def test_options_of_parts_may_be_paths() -> None:
+    """They are the same as their text, whether the part is described or made at once."""
+    labels = Path(__file__).parents[1] / "datasets/samples/miniwob/labels.jsonl"
+    described = prill.JudgeConfig("noisy", labels=labels)
+    assert described == prill.JudgeConfig("noisy", labels=str(labels))
+    assert described.table() == {"name": "noisy", "labels": str(labels)}
+    infos = [prill.judge("noisy", labels=file).info for file in (labels, str(labels))]
+    assert infos == [prill.judge(described).info] * 2

@@ -46,7 +46,8 @@ class PartConfig:
         if not isinstance(name, str) or not (name or self.may_be_nameless):
             raise OptionError(f"name: expected the name of a {self.kind}, got {name!r}", "name")
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "options", {key.replace("-", "_"): value for key, value in options.items()})
+        said = {key.replace("-", "_"): str(value) if isinstance(value, Path) else value for key, value in options.items()}
+        object.__setattr__(self, "options", said)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen: make another one")
@@ -363,9 +364,9 @@ def plain(value: Any) -> Any:
         return value.table()
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | range):
         return [plain(inner) for inner in value]
-    return value
+    return str(value) if isinstance(value, os.PathLike) else value
 
 
 def config_options(cls: type[Config]) -> Mapping[str, Option]:

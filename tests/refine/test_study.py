@@ -25,10 +25,12 @@ import pytest
 import prill
 from prill.cli import main
 from prill.errors import Unparsable, UsageError
+from prill.evaluators.registry import JudgeConfig
 from prill.files.checksums import CHECKSUMS
 from prill.files.kinds import TRAJECTORIES
+from prill.policies.registry import PolicyConfig
 from prill.protocols import Message
-from prill.refine.filtered_bc import Audience, Study, Table, _share, round_folder, run_study
+from prill.refine.filtered_bc import Arm, Audience, Study, Table, _share, round_folder, run_study
 from prill.refine.results import outcomes_of, results_of, results_text, write_results
 from prill.refine.training.spec import TrainSpec
 from prill.run_folder import RunFolder
@@ -415,6 +417,7 @@ WRONG = [
     ({"training": {"step": 3}}, "step: training has no such option .did you mean 'steps'"),
     ({"training": {"preset": "tiny"}}, "unknown preset 'tiny'"),
     ({"rounds": 0}, "rounds: "),
+    ({"attempts": [{"policy": object()}]}, "attempts: a study is on record in its folder: give names and tables"),
 ]
 
 
@@ -422,6 +425,17 @@ WRONG = [
 def test_wrong_settings_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Study.read({**TABLE, **change})
+
+
+def test_studies_from_python_are_those_of_files() -> None:
+    """So a study that either began is continued by the other."""
+    told = {"attempts": {"policy": "scripted", "seeds": [0, 1]}, "evaluation": {"judge": "vlm"}, "training": {"model": "m"}}
+    arms = [{"name": "plain", "judge": "oracle"}, {"name": "noisy", "judge": {"name": "noisy", "false_positives": 0.1}}]
+    policy, judge, noisy = PolicyConfig("scripted"), JudgeConfig("oracle"), JudgeConfig("noisy", false_positives=0.1)
+    made = {"attempts": {"policy": policy, "seeds": range(2)}, "evaluation": {"judge": JudgeConfig("vlm")}}
+    study = {**TABLE, **made, "arms": [Arm(name="plain", judge=judge), Arm(name="noisy", judge=noisy)]}
+    python = Study.read({**study, "training": {"model": Path("m")}})
+    assert python.settings() == Study.read({**TABLE, **told, "arms": arms}).settings()
 
 
 ROUND = "seed-0/filtered/round-1"
