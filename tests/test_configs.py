@@ -985,6 +985,7 @@ def test_words_without_a_place_are_refused() -> None:
             "--model.reasoning-effort: Invalid enum value 'lots'; write one of none, minimal, low, medium, high",
         ),
         (["--judge", "webjudge", "--top-k", "2"], "--top-k: say which one: --judge.top-k or --model.top-k"),
+        (["--judge", "", "--captioner", "text"], "--judge: expected the name of a judge, got ''"),
         ([], "--judge is missing"),
     ],
 )
@@ -1040,5 +1041,7 @@ def test_a_first_word_alone_lists_its_commands(capsys: pytest.CaptureFixture[str
 def test_options_without_a_name_are_those_of_the_default() -> None:
     config, _ = read("caption", ["t.jsonl", "-o", "c.jsonl", "--captioner.max-tokens", "9"])
     assert isinstance(config, prill.CaptionConfig) and config.captioner == prill.CaptionerConfig("vlm", max_tokens=9)
+    played, _ = read("reflexion", ["miniwob", "--tasks", "a", "-o", "o", "--judge", "oracle", "--policy.max-tokens", "9"])
+    assert isinstance(played, prill.ReflexionConfig) and played.policy == prill.PolicyConfig("react", max_tokens=9)
     with pytest.raises(UsageError, match="captioner 'text' has no such option; captioners that have it: vlm"):
         read("caption", ["t.jsonl", "-o", "c.jsonl", "--captioner", "text", "--captioner.max-tokens", "9"])

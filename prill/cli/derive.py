@@ -182,8 +182,11 @@ class Derived:
             table: Any = merged(self.file, over)
             for name in one.path:
                 table = table.get(name) if isinstance(table, Mapping) else None
-            named = table.get("name") if isinstance(table, Mapping) else table
-            named = named or name_of(one.option.default)
+            named = name_of(table)
+            if named is None:
+                named = name_of(one.option.default)
+            if named == "" and not part.may_be_nameless:
+                raise UsageError(f"{_said(one)}: expected the name of a {part.kind}, got ''")
             names = part.names_with(option)
             able = f"; {part.kinds} that have it: {', '.join(names)}" if names else ""
             if isinstance(named, str) and able:

@@ -378,7 +378,7 @@ def _checked(value: Any, option: Option) -> Any:
     if value is None and not option.required and option.default is None:
         return None
     if (inner := inner_config(option.type)) is not None:
-        return inner.read(_named(value, option.default), option.name)
+        return inner.read(_named(value, option.default) if issubclass(inner, PartConfig) else value, option.name)
     if (element := _element(option.type)) is not None:
         if not isinstance(value, list | tuple):
             raise OptionError(f"{option.name}: expected a list of tables, got {value!r}", option.name)
@@ -403,8 +403,8 @@ def _without_path_types(hint: Any) -> Any:
 
 def _named(value: Any, default: Any) -> Any:
     """Options without a name are those of the part that the field has by default."""
-    if isinstance(value, Mapping) and "name" not in value and isinstance(default, PartConfig):
-        return {"name": default.name, **value}
+    if isinstance(value, Mapping) and "name" not in value and isinstance(name := name_of(default), str):
+        return {"name": name, **value}
     return value
 
 
