@@ -48,7 +48,7 @@ def judge_scorer(
     try:
         from inspect_ai.scorer import mean, scorer, stderr
     except ModuleNotFoundError:
-        raise MissingExtra("inspect_ai is missing; install it: pip install inspect-ai") from None
+        raise MissingExtra("inspect-ai") from None
     reward = judge if isinstance(judge, Reward) else make_reward(judge, **options)
 
     @scorer(metrics=[mean(), stderr()], name="prill")  # type: ignore[untyped-decorator,unused-ignore]

@@ -51,7 +51,7 @@ def judge_rubric(
     try:
         from openenv.core.rubrics import TrajectoryRubric
     except ModuleNotFoundError:
-        raise MissingExtra("openenv is missing; install it: pip install openenv") from None
+        raise MissingExtra("openenv") from None
     reward = reward.raising()
     convert = trajectory_of or (lambda episode: episode_trajectory(episode, goal=goal))
 

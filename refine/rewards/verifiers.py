@@ -36,7 +36,7 @@ def _classes() -> dict[str, type[Any]]:
     try:
         import verifiers.v1 as vf
     except ModuleNotFoundError:
-        raise MissingExtra("verifiers is missing; install it: pip install verifiers") from None
+        raise MissingExtra("verifiers") from None
 
     class PrillJudgeConfig(vf.JudgeConfig):  # type: ignore[misc,unused-ignore]
         judge: str | dict[str, Any] = "vlm"

@@ -21,8 +21,7 @@ from typing import Any
 from asking import ASKING  # beside this script
 from table import CASES, COMMON, POLICIES, in_loop, made, seen, trajectory_for
 
-import prill
-from prill.refine.rewards import pack
+from prill.refine.rewards import Reward, pack
 from prill.types import Trajectory
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -34,7 +33,7 @@ def verl(options: Options, trajectory: Trajectory) -> object:
     return verl_manager(made(options), "naive", trajectory)["reward_score"]
 
 
-def verl_manager(reward: prill.Reward, name: str, trajectory: Trajectory, **settings: Any) -> dict[str, Any]:
+def verl_manager(reward: Reward, name: str, trajectory: Trajectory, **settings: Any) -> dict[str, Any]:
     """What that reward manager of verl gives."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "reward.py")

@@ -162,5 +162,5 @@ def test_missing_frameworks_are_named() -> None:
         "openenv": lambda: judge_rubric(Reward(Answer())),
         "verifiers": lambda: verifiers.PrillJudge,
     }.items():
-        with pytest.raises(MissingExtra, match=f"pip install {name}"):
+        with pytest.raises(MissingExtra, match=f"^{name} is not installed; run: pip install {name}$"):
             make()
