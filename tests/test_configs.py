@@ -984,6 +984,18 @@ def test_words_without_a_place_are_refused() -> None:
             ["--judge", "vlm", "--reasoning-effort", "lots"],
             "--model.reasoning-effort: Invalid enum value 'lots'; write one of none, minimal, low, medium, high",
         ),
+        (
+            ["--judge", "vlm", "--judge.max_tokens", "2"],
+            "--judge.max_tokens: there is no such option (did you mean '--judge.max-tokens'?)",
+        ),
+        (
+            ["--judge", "vlm", "--model", "m", "--budget_usd=2"],
+            "--budget_usd: there is no such option (did you mean '--budget-usd'?)",
+        ),
+        (
+            ["--judge", "vlm", "--model", "m", "--model.top-q", "2"],
+            "--model.top-q: there is no such option (did you mean '--model.top-p'?)",
+        ),
         (["--judge", "webjudge", "--top-k", "2"], "--top-k: say which one: --judge.top-k or --model.top-k"),
         (["--judge", "", "--captioner", "text"], "--judge: expected the name of a judge, got ''"),
         ([], "--judge is missing"),

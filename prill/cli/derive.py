@@ -164,21 +164,22 @@ class Derived:
         name = unknown[0].partition("=")[0]
         if name in self.ambiguous:
             raise UsageError(f"{name}: say which one: {' or '.join(self.ambiguous[name])}")
-        if (others := self._others(name, over)) is not None:
-            raise UsageError(f"{name}: {others}")
         names = sorted({name for flag in self.flags.values() for name in flag.names} | {"--json", "--dry-run", "--help"})
+        hyphened = name.replace("_", "-")  # options have underscores in Python and in files
+        if hyphened not in names and (others := self._others(name, over)) is not None:
+            raise UsageError(f"{name}: {others}")
         parts = [flag for flag in self.flags.values() if flag.part is not None and flag.option.required and len(flag.path) == 1]
         unnamed = next((flag.dotted for flag in parts if flag.path[0] not in {**self.file, **over}), None)
         more = f", and {unnamed}, whose options depend on its name, is missing" if unnamed else ""
-        raise UsageError(f"{name}: there is no such option{nearest(name, names)}{more}; --help lists them")
+        raise UsageError(f"{name}: there is no such option{nearest(hyphened, names)}{more}; --help lists them")
 
     def _others(self, flag: str, over: Mapping[str, Any]) -> str | None:
         """That a part has no such option, or no name yet, and which others of its kind have it; None where none has."""
         *path, option = flag.lstrip("-").replace("-", "_").split(".")
-        for one in self.flags.values():
+        ones = [one for one in self.flags.values() if one.part is not None and (not path or path[-1] == one.path[-1])]
+        for one in [one for one in ones if list(one.path) == path] or ones:
             part = one.part
-            if part is None or (path and path[-1] != one.path[-1]):
-                continue
+            assert part is not None
             table: Any = merged(self.file, over)
             for name in one.path:
                 table = table.get(name) if isinstance(table, Mapping) else None
