@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from prill.refine.retries import RetrySpec
     from prill.refine.rewards.reward import RewardConfig
     from prill.refine.rewards.reward import make_reward as reward
-    from prill.runs.agree import AgreeConfig, AgreeResult, agree
+    from prill.runs.agree import AgreeConfig, AgreeResult, agree, agree_async
     from prill.runs.annotate import AnnotateConfig, annotate, annotate_async
     from prill.runs.batch import (
         BatchCollectConfig,
@@ -59,15 +59,29 @@ if TYPE_CHECKING:
         MergeConfig,
         TableConfig,
         accept,
+        accept_async,
         check,
+        check_async,
         convert,
+        convert_async,
         merge,
+        merge_async,
         write_table,
+        write_table_async,
     )
     from prill.runs.devices import DevicesConfig, devices, devices_async
-    from prill.runs.filter import FilterConfig, TeacherConfig, filter
+    from prill.runs.filter import FilterConfig, TeacherConfig, filter, filter_async
     from prill.runs.filtered_bc import FilteredBCConfig, FilteredBCResult, filtered_bc, filtered_bc_async, plan_filtered_bc
-    from prill.runs.fitting import CalibrateConfig, CalibrateResult, FitConfig, FitResult, calibrate, fit
+    from prill.runs.fitting import (
+        CalibrateConfig,
+        CalibrateResult,
+        FitConfig,
+        FitResult,
+        calibrate,
+        calibrate_async,
+        fit,
+        fit_async,
+    )
     from prill.runs.papers import (
         ConversationsConfig,
         ExemplarsConfig,
@@ -81,13 +95,13 @@ if TYPE_CHECKING:
     )
     from prill.runs.redteam import RedteamConfig, RedteamResult, redteam, redteam_async
     from prill.runs.reflexion import ReflexionConfig, ReflexionResult, plan_reflexion, reflexion, reflexion_async
-    from prill.runs.report import ReportConfig, report
+    from prill.runs.report import ReportConfig, report, report_async
     from prill.runs.rollout.episodes import EpisodesConfig
     from prill.runs.rollout.run import RolloutConfig, RolloutResult, plan_rollout, rollout, rollout_async
     from prill.runs.score import ScoreConfig, ScoreResult, score, score_async
     from prill.runs.serve import ServeConfig, serve, serve_async
-    from prill.runs.show import JudgesConfig, ShowConfig, judges, show
-    from prill.runs.simulation import SimulationConfig, SimulationResult, simulate_retries
+    from prill.runs.show import JudgesConfig, ShowConfig, judges, judges_async, show, show_async
+    from prill.runs.simulation import SimulationConfig, SimulationResult, simulate_retries, simulate_retries_async
     from prill.runs.sites import SitesResult, check_sites, check_sites_async
     from prill.runs.train import (
         PresetConfig,
@@ -96,8 +110,9 @@ if TYPE_CHECKING:
         TrainPolicyConfig,
         TrainRankerConfig,
         train,
+        train_async,
     )
-    from prill.runs.watch import WatchConfig, watch
+    from prill.runs.watch import WatchConfig, watch, watch_async
     from prill.scoring import score_files, score_stream
     from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
     from prill.tables import table
@@ -191,7 +206,9 @@ __all__ = [
     "WebArenaConfig",
     "WebConfig",
     "accept",
+    "accept_async",
     "agree",
+    "agree_async",
     "agreement",
     "annotate",
     "annotate_async",
@@ -204,28 +221,35 @@ __all__ = [
     "batch_write_async",
     "bench_async",
     "calibrate",
+    "calibrate_async",
     "caption",
     "caption_async",
     "check",
+    "check_async",
     "check_sites",
     "check_sites_async",
     "conversations",
     "conversations_async",
     "convert",
+    "convert_async",
     "devices",
     "devices_async",
     "environment",
     "exemplars",
     "exemplars_async",
     "filter",
+    "filter_async",
     "filtered_bc",
     "filtered_bc_async",
     "fit",
+    "fit_async",
     "from_dataset",
     "judge",
     "judges",
+    "judges_async",
     "make_captioner",
     "merge",
+    "merge_async",
     "merge_verdicts",
     "model",
     "plan_filtered_bc",
@@ -242,6 +266,7 @@ __all__ = [
     "reflexion",
     "reflexion_async",
     "report",
+    "report_async",
     "reward",
     "rollout",
     "rollout_async",
@@ -253,13 +278,18 @@ __all__ = [
     "serve",
     "serve_async",
     "show",
+    "show_async",
     "simulate_retries",
+    "simulate_retries_async",
     "table",
     "to_dataset",
     "train",
+    "train_async",
     "watch",
+    "watch_async",
     "write_labels",
     "write_table",
+    "write_table_async",
     "write_trajectories",
 ]
 # What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
@@ -332,7 +362,9 @@ _HOMES = {
     "WebArenaConfig": "emulators.webarena.config",
     "WebConfig": "emulators.browser.config",
     "accept": "runs.data",
+    "accept_async": "runs.data",
     "agree": "runs.agree",
+    "agree_async": "runs.agree",
     "agreement": "evaluators.meta.agreement:agreement",
     "annotate": "runs.annotate",
     "annotate_async": "runs.annotate",
@@ -345,28 +377,35 @@ _HOMES = {
     "batch_write_async": "runs.batch",
     "bench_async": "runs.bench",
     "calibrate": "runs.fitting",
+    "calibrate_async": "runs.fitting",
     "caption": "runs.caption:caption",
     "caption_async": "runs.caption",
     "check": "runs.data",
+    "check_async": "runs.data",
     "check_sites": "runs.sites",
     "check_sites_async": "runs.sites",
     "conversations": "runs.papers",
     "conversations_async": "runs.papers",
     "convert": "runs.data",
+    "convert_async": "runs.data",
     "devices": "runs.devices",
     "devices_async": "runs.devices",
     "environment": "emulators.registry:make_environment",
     "exemplars": "runs.papers",
     "exemplars_async": "runs.papers",
     "filter": "runs.filter:filter",
+    "filter_async": "runs.filter",
     "filtered_bc": "runs.filtered_bc",
     "filtered_bc_async": "runs.filtered_bc",
     "fit": "runs.fitting",
+    "fit_async": "runs.fitting",
     "from_dataset": "hf_dataset",
     "judge": "evaluators.registry:make_judge",
     "judges": "runs.show",
+    "judges_async": "runs.show",
     "make_captioner": "captioner.registry",
     "merge": "runs.data",
+    "merge_async": "runs.data",
     "merge_verdicts": "verdict_log",
     "model": "models.registry:make_model",
     "plan_filtered_bc": "runs.filtered_bc",
@@ -383,6 +422,7 @@ _HOMES = {
     "reflexion": "runs.reflexion",
     "reflexion_async": "runs.reflexion",
     "report": "runs.report",
+    "report_async": "runs.report",
     "reward": "refine.rewards.reward:make_reward",
     "rollout": "runs.rollout.run",
     "rollout_async": "runs.rollout.run",
@@ -394,13 +434,18 @@ _HOMES = {
     "serve": "runs.serve",
     "serve_async": "runs.serve",
     "show": "runs.show",
+    "show_async": "runs.show",
     "simulate_retries": "runs.simulation",
+    "simulate_retries_async": "runs.simulation",
     "table": "tables",
     "to_dataset": "hf_dataset",
     "train": "runs.train:train",
+    "train_async": "runs.train",
     "watch": "runs.watch",
+    "watch_async": "runs.watch",
     "write_labels": "store",
     "write_table": "runs.data",
+    "write_table_async": "runs.data",
     "write_trajectories": "store",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

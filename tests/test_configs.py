@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import inspect
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -1067,3 +1070,28 @@ def test_options_of_parts_may_be_paths() -> None:
     assert described.table() == {"name": "noisy", "labels": str(labels)}
     infos = [prill.judge("noisy", labels=file).info for file in (labels, str(labels))]
     assert infos == [prill.judge(described).info] * 2
+
+
+def test_every_run_has_both_forms() -> None:
+    """`prill.x(config)` and `await prill.x_async(config)`; `prill.bench` is a package, so its run is in `prill.runs.bench`."""
+    from prill import _HOMES
+
+    runs = {name for name, home in _HOMES.items() if home.startswith("runs.") and name.islower() and name[:5] != "plan_"}
+    plain = {name for name in runs if not name.endswith("_async")}
+    assert plain | {"bench"} == {name.removesuffix("_async") for name in runs - plain}
+    assert [name for name in runs if inspect.iscoroutinefunction(getattr(prill, name)) != name.endswith("_async")] == []
+
+
+def test_a_run_that_computes_is_awaited_in_a_thread(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    prill.write_trajectories(path, [prill.Trajectory(id="a", task=prill.Task(goal="g"), steps=(), final=prill.Observation())])
+    config = prill.CheckConfig(files=[path])
+    threads: list[str] = []
+
+    async def both() -> tuple[object, object]:
+        awaited = prill.check_async(config, progress=lambda: threads.append(threading.current_thread().name))
+        return await awaited, prill.check(config)
+
+    awaited, plain = asyncio.run(both())
+    assert str(awaited) == str(plain)
+    assert threads and threading.main_thread().name not in threads

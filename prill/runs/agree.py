@@ -38,7 +38,7 @@ from prill.evaluators.meta.corrections import Corrected, SuccessRate, correct, l
 from prill.evaluators.meta.figure import HEADING, about_intervals, figure_row, interval
 from prill.files.outputs import check_output, write_output
 from prill.labels.truth import SourceOption, TruthOption
-from prill.runs.base import preformatted
+from prill.runs.base import asynchronous, preformatted
 from prill.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.tables import Table
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
@@ -286,6 +286,9 @@ def agree(config: AgreeConfig) -> AgreeResult:
     if config.disagreements:
         write_output(config.disagreements, b"".join(map(encode, result.disagreements)))
     return result
+
+
+agree_async = asynchronous(agree)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
 from html import escape
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from prill.errors import InputError, UsageError
 from prill.files.kinds import trajectory_files
@@ -21,6 +22,7 @@ from prill.scoring import wait_for as wait_for  # here, too: runs use it
 from prill.tables import printable
 from prill.transcripts import transcript_folder
 
+P = ParamSpec("P")
 R = TypeVar("R")
 log = logging.getLogger("prill.runs")
 
@@ -33,6 +35,24 @@ def apart(run: Callable[[], R]) -> R:
         return run()
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(run).result()
+
+
+def asynchronous(run: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """The asynchronous form of a run that only reads and computes: the same, in a thread of its own.
+
+    Args:
+        run: The run. What it reports, such as `progress`, is called in that thread.
+
+    Returns:
+        A coroutine function with the run's parameters and documentation, named `…_async`.
+    """
+
+    @wraps(run)
+    async def asynchronously(*args: P.args, **kwargs: P.kwargs) -> R:
+        return await asyncio.to_thread(run, *args, **kwargs)
+
+    asynchronously.__name__ = asynchronously.__qualname__ = f"{run.__name__}_async"
+    return asynchronously
 
 
 def opened_folders(paths: Iterable[str | Path]) -> list[str]:

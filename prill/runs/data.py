@@ -22,6 +22,7 @@ from prill.files.checksums import CHECKSUMS, Checksums
 from prill.files.kinds import Kind, jsonl_files
 from prill.files.outputs import check_output, expect_place, write_output
 from prill.labels.truth import SourceOption, TruthOption
+from prill.runs.base import asynchronous
 from prill.schemas import FileReport, check_file, schema
 from prill.store import UniqueIds
 from prill.tables import Table, printable, table
@@ -73,6 +74,9 @@ def write_table(config: TableConfig) -> Table:
     return made
 
 
+write_table_async = asynchronous(write_table)
+
+
 def table_text(verdicts: Table, form: TableForm) -> str:
     """The table as text.
 
@@ -108,6 +112,9 @@ def merge(config: MergeConfig) -> Merged:
         InputError: A line cannot be read.
     """
     return merge_verdicts(config.verdicts, config.output)
+
+
+merge_async = asynchronous(merge)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +158,9 @@ def accept(config: AcceptConfig) -> AcceptResult:
             parameters=("folder",),
         )
     return AcceptResult(tuple(str(record.parent / name) for record in records for name in Checksums(record.parent).renew()))
+
+
+accept_async = asynchronous(accept)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +240,9 @@ def check(config: CheckConfig, *, progress: Callable[[], object] = lambda: None)
     if config.schema is not None:
         return CheckResult((), schema(config.schema))
     return CheckResult(tuple(_checked(list(map(str, config.files)), config.images, progress)))
+
+
+check_async = asynchronous(check)
 
 
 def _checked(paths: Sequence[str], images: bool, progress: Callable[[], object]) -> Iterator[FileReport]:
@@ -338,3 +351,6 @@ def convert(config: ConvertConfig, *, progress: Callable[[], object] = lambda: N
         problems = "".join(f"\nleft out: {problem}" for problem in report.problems[:_SHOWN])
         raise UsageError(f"{config.source}: no trajectory of format {name} could be read{problems}")
     return ConvertResult(str(config.output), report)
+
+
+convert_async = asynchronous(convert)

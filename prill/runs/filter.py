@@ -23,7 +23,7 @@ from prill.refine.export import Exported, ExportSpec, check_folder, export_rows
 from prill.refine.filter import Filtered, FilterSpec, filter_steps, require_steps
 from prill.refine.report import summary_lines
 from prill.registry import Option, options_of, read_options
-from prill.runs.base import count_lines, opened_folders
+from prill.runs.base import asynchronous, count_lines, opened_folders
 from prill.runs.cautions import sha256_of
 from prill.store import BadLine, Intake, read_labels, read_verdicts
 from prill.types import Trajectory
@@ -181,6 +181,9 @@ def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult
     return FilterResult(
         exported, str(config.output), truth, fitted, tuple(broken), tuple(caution for caution in cautions if caution)
     )
+
+
+filter_async = asynchronous(filter)
 
 
 def make_teacher(policy: TeacherLike) -> Teacher | None:

@@ -23,7 +23,7 @@ from prill.evaluators.meta.calibration_fit import calibrate as fit_calibration
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.files.outputs import check_output, write_output
 from prill.labels.truth import SourceOption, TruthOption
-from prill.runs.base import log, opened_folders, preformatted
+from prill.runs.base import asynchronous, log, opened_folders, preformatted
 from prill.runs.cautions import sha256_of
 from prill.store import BadLine, Intake, encode, read_labels, read_trajectories, read_verdicts
 from prill.tables import Table
@@ -192,6 +192,9 @@ def fit(config: FitConfig) -> FitResult:
         log.warning("left out: %s", problem)
     out_of_fold = str(config.out_of_fold) if config.out_of_fold else None
     return FitResult(model, str(config.output), out_of_fold, tuple(broken))
+
+
+fit_async = asynchronous(fit)
 
 
 def _good(intake: Intake, broken: list[str]) -> Iterator[Trajectory]:
@@ -389,6 +392,9 @@ def calibrate(config: CalibrateConfig) -> CalibrateResult:
         write_output(config.plot, result.svg().encode())
     log.info("calibration of %s -> %s", result.calibration.evaluator.name, config.output)
     return result
+
+
+calibrate_async = asynchronous(calibrate)
 
 
 def _page(result: CalibrationResult) -> Iterator[str]:

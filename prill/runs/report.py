@@ -21,7 +21,7 @@ from prill.files.outputs import check_output, is_stdout
 from prill.labels.truth import SourceOption, TruthOption
 from prill.refine.outcomes import LESSONS, RESULTS, SETTINGS, VERDICTS, read_lessons, read_results
 from prill.run_folder import LABELS
-from prill.runs.base import opened_folders
+from prill.runs.base import asynchronous, opened_folders
 from prill.store import Intake, read_labels
 from prill.ui.report.entries import Retry, read_judges
 from prill.ui.report.page import ReportSummary, write_report
@@ -161,6 +161,9 @@ def report(config: ReportConfig, *, progress: Callable[[int], object] = lambda c
     streamed = is_stdout(config.output) or is_stream(config.output)
     size = None if streamed else Path(config.output).stat().st_size
     return ReportResult(str(config.output), size, len(judges), summary, config.embed)
+
+
+report_async = asynchronous(report)
 
 
 def _with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry] | None]:

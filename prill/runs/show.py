@@ -21,6 +21,7 @@ from prill.evaluators.registry import JUDGES, Around, asks_a_model, judge_option
 from prill.models.prompts import load_prompt
 from prill.models.registry import MODELS
 from prill.registry import Option, load_object, options_of
+from prill.runs.base import asynchronous
 from prill.store import read_trajectories, read_verdicts
 from prill.tables import printable
 from prill.transcripts import Call, Transcript, transcript_folder, transcript_of
@@ -113,6 +114,9 @@ def show(config: ShowConfig) -> ShowResult:
     return ShowResult(tuple(entries), _trajectory(config.id, map(str, config.trajectories)))
 
 
+show_async = asynchronous(show)
+
+
 @dataclass(frozen=True, kw_only=True)
 class JudgesConfig(Config):
     """What `prill judges` does: list the judges there are, or the options or a prompt of one."""
@@ -170,6 +174,9 @@ def judges(config: JudgesConfig | None = None) -> JudgesResult:
         return JudgesResult(_prompt(config.judge, config.prompt_name))
     options = [*judge_options(config.judge).values()]
     return JudgesResult("\n".join(_page(config.judge, options)), tuple(map(_record, options)))
+
+
+judges_async = asynchronous(judges)
 
 
 def _silence(verdict: Verdict, folder: Path) -> str:

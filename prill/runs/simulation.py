@@ -31,6 +31,7 @@ from prill.refine.simulation import (
     simulation_lines,
 )
 from prill.run_folder import LABELS
+from prill.runs.base import asynchronous
 from prill.store import read_labels, read_trajectories, read_verdicts
 from prill.types import Trajectory
 
@@ -122,6 +123,9 @@ def simulate_retries(config: SimulationConfig) -> SimulationResult:
     ):
         write_output(Path(config.output) / name, text.encode())
     return result
+
+
+simulate_retries_async = asynchronous(simulate_retries)
 
 
 def _judge(config: SimulationConfig) -> JudgeModel:

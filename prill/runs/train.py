@@ -20,6 +20,7 @@ from prill.refine.training.train import check_training
 from prill.refine.training.train import train as carry_out
 from prill.refine.training.trainer import Progress
 from prill.registry import Option, options_of
+from prill.runs.base import asynchronous
 from prill.runs.filter import PLAIN, TeacherConfig, TeacherLike, described, make_teacher
 
 
@@ -207,6 +208,9 @@ def train(
         stop=stop,
     )
     return TrainResult(spec.trains, folder, spec)
+
+
+train_async = asynchronous(train)
 
 
 def plan_train(config: TrainConfig, *, say: Say = lambda *_: None) -> Preflight:

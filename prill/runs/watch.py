@@ -19,6 +19,7 @@ from prill.refine.rewards.watch.page import headline, watch_page
 from prill.refine.rewards.watch.records import WatchRecord, name_of, of_verdicts, opinion_of, read_watch, whole_verdicts
 from prill.refine.rewards.watch.signs import Tally, WatchReport
 from prill.refine.rewards.watch.spec import WatchLimits
+from prill.runs.base import asynchronous
 from prill.types import Opinion
 
 _MAX_TURNED = 10  # canaries that words name
@@ -105,6 +106,9 @@ def watch(config: WatchConfig, *, progress: Callable[[str], None] = lambda log: 
     if config.output:
         write_output(config.output, result.page.encode())
     return result
+
+
+watch_async = asynchronous(watch)
 
 
 def _opinions(path: str, problems: list[str]) -> Iterator[tuple[str, Opinion]]:
