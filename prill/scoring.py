@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -151,18 +152,21 @@ def wait_for(run: Callable[[], Coroutine[Any, Any, R]]) -> R:
     from concurrent.futures import ThreadPoolExecutor
 
     cancel: list[Callable[[], object]] = []
+    interrupted = threading.Event()
 
     async def cancellable() -> R:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         if task is not None:
             cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
+        if interrupted.is_set():  # before there was anything to cancel
+            raise asyncio.CancelledError
         return await run()
 
     with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(lambda: asyncio.run(cancellable()))
-        try:
-            return running.result()
+        try:  # from the start: the interrupt may come before this thread waits
+            return thread.submit(lambda: asyncio.run(cancellable())).result()
         except KeyboardInterrupt:
+            interrupted.set()
             for end in cancel:
                 end()
             raise

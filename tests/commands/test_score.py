@@ -324,8 +324,9 @@ def test_an_unknown_command_names_the_nearest(prill: Prill) -> None:
 
 
 def test_half_a_command_names_the_whole(prill: Prill) -> None:
-    done = prill("refine", "--help")
-    assert (done.returncode, "refine filtered-bc" in done.stderr) == (2, True)
+    done, helped = prill("refine"), prill("refine", "--help")
+    assert (done.returncode, done.stderr.strip()) == (2, "prill refine: say which: filtered-bc")
+    assert (helped.returncode, "prill refine filtered-bc" in helped.stdout) == (0, True)
 
 
 def test_help_loads_no_parser_and_no_registry() -> None:
