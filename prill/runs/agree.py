@@ -289,6 +289,7 @@ def agree(config: AgreeConfig) -> AgreeResult:
 
 
 agree_async = asynchronous(agree)
+"""`agree` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 @dataclass(frozen=True)

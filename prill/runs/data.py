@@ -75,6 +75,7 @@ def write_table(config: TableConfig) -> Table:
 
 
 write_table_async = asynchronous(write_table)
+"""`write_table` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 def table_text(verdicts: Table, form: TableForm) -> str:
@@ -115,6 +116,7 @@ def merge(config: MergeConfig) -> Merged:
 
 
 merge_async = asynchronous(merge)
+"""`merge` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +163,7 @@ def accept(config: AcceptConfig) -> AcceptResult:
 
 
 accept_async = asynchronous(accept)
+"""`accept` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +246,7 @@ def check(config: CheckConfig, *, progress: Callable[[], object] = lambda: None)
 
 
 check_async = asynchronous(check)
+"""`check` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 def _checked(paths: Sequence[str], images: bool, progress: Callable[[], object]) -> Iterator[FileReport]:
@@ -354,3 +358,4 @@ def convert(config: ConvertConfig, *, progress: Callable[[], object] = lambda: N
 
 
 convert_async = asynchronous(convert)
+"""`convert` in a thread, for a program that has an event loop: the same parameters, to be awaited."""

@@ -184,6 +184,7 @@ def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult
 
 
 filter_async = asynchronous(filter)
+"""`filter` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 def make_teacher(policy: TeacherLike) -> Teacher | None:

@@ -195,6 +195,7 @@ def fit(config: FitConfig) -> FitResult:
 
 
 fit_async = asynchronous(fit)
+"""`fit` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 def _good(intake: Intake, broken: list[str]) -> Iterator[Trajectory]:
@@ -395,6 +396,7 @@ def calibrate(config: CalibrateConfig) -> CalibrateResult:
 
 
 calibrate_async = asynchronous(calibrate)
+"""`calibrate` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 def _page(result: CalibrationResult) -> Iterator[str]:

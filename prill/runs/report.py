@@ -164,6 +164,7 @@ def report(config: ReportConfig, *, progress: Callable[[int], object] = lambda c
 
 
 report_async = asynchronous(report)
+"""`report` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 def _with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry] | None]:

@@ -115,6 +115,7 @@ def show(config: ShowConfig) -> ShowResult:
 
 
 show_async = asynchronous(show)
+"""`show` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +178,7 @@ def judges(config: JudgesConfig | None = None) -> JudgesResult:
 
 
 judges_async = asynchronous(judges)
+"""`judges` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 def _silence(verdict: Verdict, folder: Path) -> str:

@@ -126,6 +126,7 @@ def simulate_retries(config: SimulationConfig) -> SimulationResult:
 
 
 simulate_retries_async = asynchronous(simulate_retries)
+"""`simulate_retries` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 def _judge(config: SimulationConfig) -> JudgeModel:

@@ -211,6 +211,7 @@ def train(
 
 
 train_async = asynchronous(train)
+"""`train` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 def plan_train(config: TrainConfig, *, say: Say = lambda *_: None) -> Preflight:

@@ -109,6 +109,7 @@ def watch(config: WatchConfig, *, progress: Callable[[str], None] = lambda log: 
 
 
 watch_async = asynchronous(watch)
+"""`watch` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 def _opinions(path: str, problems: list[str]) -> Iterator[tuple[str, Opinion]]:
