@@ -6,6 +6,7 @@ right one by name; `module:Object` and `file.py:Object` are environments of one'
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,7 +118,7 @@ class Scripts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvironmentConfig(Config):
+class EnvironmentConfig(Config, ABC):
     """Base of the configurations of environments: where a run plays, and which tasks.
 
     A name alone and a table `{name = "miniwob", tasks = "click-link"}` stand for one.
@@ -196,6 +197,7 @@ class EnvironmentConfig(Config):
         """The configuration as a table of TOML has it."""
         return {"name": self.name, **super().table()}
 
+    @abstractmethod
     def setting(self, run: Playing) -> Setting[Any]:
         """Makes the environments and everything around them.
 
@@ -208,7 +210,6 @@ class EnvironmentConfig(Config):
         Raises:
             UsageError: Options do not go together, or something is missing on this machine.
         """
-        raise NotImplementedError
 
     def scripts(self) -> Scripts | None:
         """Solutions for the policy `scripted`.

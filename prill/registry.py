@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -241,10 +242,10 @@ def _value(value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker
 
 
 def _fault(text: str, value: Any, hint: Any) -> str:
-    """What is wrong with a value; msgspec repeats one of the wrong words itself."""
+    """What is wrong with a value: the value itself instead of its type, which msgspec names."""
     if text.startswith("Invalid enum value") and (choices := literals(hint)):
         return f"{text}; write one of {', '.join(map(str, choices))}{nearest(str(value), map(str, choices))}"
-    return f"{text}, got {value!r}"
+    return f"{re.sub(r', got `[^`]+`$', '', text)}, got {value!r}"
 
 
 def literals(hint: Any) -> tuple[Any, ...]:

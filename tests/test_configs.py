@@ -1029,8 +1029,8 @@ def test_wrong_keys_are_named_with_their_file(table: str, message: str, tmp_path
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"output": 5}, "output: Expected `str`, got `int`"),
-        ({"trajectories": "t.jsonl"}, "trajectories: Expected `array`, got `str`"),
+        ({"output": 5}, "output: Expected `str`, got 5"),
+        ({"trajectories": "t.jsonl"}, "trajectories: Expected `array`, got 't.jsonl'"),
         ({"trajectories": ["t.jsonl", None]}, "trajectories: Expected `str`, got `null` - at `$[1]`"),
         ({"transcripts": 1.5}, "transcripts: Expected `bool | str`"),
     ],

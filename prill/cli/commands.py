@@ -312,7 +312,7 @@ COMMANDS: Mapping[str, Command] = {
         (
             "prill rollout miniwob --tasks click-link,enter-text --seeds 0-4 -o runs/a",
             "prill rollout webarena --shop --tasks all --policy react --model M --budget-usd 2 -o runs/b",
-            "prill rollout mine.py:Desk --goal 'Find the price' --policy mine.py:Agent -o runs/c",
+            "prill rollout mine.py:Shop --goal 'Find the price' --policy mine.py:Agent -o runs/c",
         ),
         "ENVIRONMENT --help and --policy NAME --help list the options of an environment and of a policy: "
         + "miniwob, webarena, airline, web, browsergym, mind2web, android, ios.\n"

@@ -412,8 +412,6 @@ def _part_of(hint: Any) -> type[PartConfig] | None:
         return inner
     bare = _bare(hint)
     reference = next((home for kind, home in _PARTS.items() if kind is bare or kind in get_args(bare)), None)
-    if reference is None and get_args(bare):
-        reference = next((_PARTS[one] for one in get_args(bare) if isinstance(one, type) and one in _PARTS), None)
     return None if reference is None else load_object(reference)
 
 

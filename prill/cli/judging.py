@@ -36,7 +36,7 @@ from prill.runs.batch import batch_collect as run_batch_collect
 from prill.runs.batch import batch_submit as run_batch_submit
 from prill.runs.batch import batch_write as run_batch_write
 from prill.runs.caption import CaptionConfig, CaptionResult, caption_async, plan_caption
-from prill.runs.score import ScoreConfig, ScoreResult, plan_score, score_files_of
+from prill.runs.score import ScoreConfig, ScoreResult, plan_score, score_async
 from prill.runs.show import JudgesConfig, ShowConfig
 from prill.runs.show import judges as list_judges
 from prill.runs.show import show as find_verdicts
@@ -90,7 +90,7 @@ async def _score(config: ScoreConfig) -> ScoreResult:
             bar.set_postfix_str(_costs(tally), refresh=False)
             bar.update(0)
 
-        return await score_files_of(config, stop=stop, progress=show)
+        return await score_async(config, stop=stop, progress=show)
 
 
 def _expected(config: ScoreConfig) -> int:

@@ -8,20 +8,19 @@ value, and name the path of whatever is wrong (`judge.frames: …`).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Self, TypeGuard, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Self, TypeGuard, Union, get_args, get_origin
 
 from prill.files.toml import read_table
 from prill.registry import Option, OptionError, nearest, options_of, read_value
 
-C = TypeVar("C", bound="Config")
 
-
-class PartConfig:
+class PartConfig(ABC):
     """Something made by name: `JudgeConfig("vlm", model="gpt-4o", frames=2)`.
 
     A table `{name = "vlm", frames = 2}` and the name alone stand for the same. `name` may be `module:Object` or
@@ -90,6 +89,9 @@ class PartConfig:
             name = table.pop("name", "" if cls.may_be_nameless else None)
             if not isinstance(name, str) or not (name or cls.may_be_nameless):
                 prefix = f"{path}." if path else ""
+                if name is None:
+                    there = f"; there are: {', '.join(map(str, table))}" if table else ""
+                    raise OptionError(f"{prefix}name is missing: name the {cls.kind}{there}", "name")
                 raise OptionError(f"{prefix}name: expected the name of a {cls.kind}, got {name!r}", "name")
             return cls(name, **{str(key): option for key, option in table.items()})
         if value is None or isinstance(value, int | float | bytes | list | tuple):
@@ -105,6 +107,7 @@ class PartConfig:
         return {"name": self.name, **{key: plain(value) for key, value in self.options.items()}}
 
     @classmethod
+    @abstractmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """Lists the options of what a table describes.
 
@@ -117,7 +120,6 @@ class PartConfig:
         Raises:
             UsageError: There is nothing of that name.
         """
-        raise NotImplementedError
 
     @classmethod
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
@@ -416,13 +418,3 @@ def _without_paths(value: Any) -> Any:
     if isinstance(value, list | tuple | range) and not hasattr(value, "_fields"):
         return tuple(_without_paths(inner) for inner in value)
     return value
-
-
-def parts_in(config: Config) -> Iterator[tuple[str, PartConfig | Config]]:
-    """The nested configurations of one, with the names of their fields."""
-    for name in config_options(type(config)):
-        if isinstance(value := getattr(config, name), PartConfig | Config):
-            yield name, value
-
-
-Paths = Sequence[str | Path]

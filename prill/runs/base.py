@@ -18,7 +18,7 @@ from prill.files.lines import is_stream, read_lines
 from prill.files.outputs import is_stdout
 from prill.files.spending import SPENDING, SpendingFile, spending_beside, spent_on_record
 from prill.models.ledger import Budget, spending_from
-from prill.scoring import wait_for as wait_for  # here, too: runs use it
+from prill.scoring import wait_for as wait_for  # here, too: plans use it
 from prill.tables import printable
 from prill.transcripts import transcript_folder
 
@@ -35,6 +35,24 @@ def apart(run: Callable[[], R]) -> R:
         return run()
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(run).result()
+
+
+def synchronous(run: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
+    """The synchronous form of a run that asks models or plays, for scripts and notebooks: the same, waited for.
+
+    Args:
+        run: The coroutine function of the run, named `…_async`.
+
+    Returns:
+        A function with the run's parameters and documentation.
+    """
+
+    @wraps(run)
+    def synchronously(*args: P.args, **kwargs: P.kwargs) -> R:
+        return wait_for(lambda: run(*args, **kwargs))
+
+    synchronously.__name__ = synchronously.__qualname__ = run.__name__.removesuffix("_async")
+    return synchronously
 
 
 def asynchronous(run: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:

@@ -26,7 +26,7 @@ from prill.files.toml import parse_toml
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.protocols import Evaluator
 from prill.registry import Option, read_value
-from prill.runs.base import kept_transcripts, log, opened_folders, wait_for
+from prill.runs.base import kept_transcripts, log, opened_folders, synchronous
 from prill.runs.judges import make_run_judge
 from prill.runs.plan import RunPlan, in_file, plan_judging
 from prill.runs.score import priced_model
@@ -172,20 +172,8 @@ async def batch_write_async(
         return BatchWriteResult(str(config.output), folder.manifest.files, tally)
 
 
-def batch_write(config: BatchWriteConfig, *, progress: Callable[[int], None] = lambda read: None) -> BatchWriteResult:
-    """Writes the requests of a judge into a folder; `batch_write_async` for scripts and notebooks.
-
-    Args:
-        config: What is judged, by whom, and the folder.
-        progress: Called with the number of trajectories read.
-
-    Returns:
-        The request files.
-
-    Raises:
-        UsageError: No trajectory could be read, the judge asks no endpoint, or the folder belongs to another judge.
-    """
-    return wait_for(lambda: batch_write_async(config, progress=progress))
+batch_write = synchronous(batch_write_async)
+"""`batch_write_async`, waited for: the same parameters, in scripts and notebooks."""
 
 
 def plan_batch_write(config: BatchWriteConfig) -> RunPlan:
@@ -246,20 +234,8 @@ async def batch_submit_async(config: BatchSubmitConfig) -> BatchSubmitResult:
     return BatchSubmitResult(str(config.folder), files)
 
 
-def batch_submit(config: BatchSubmitConfig) -> BatchSubmitResult:
-    """Hands the requests in; `batch_submit_async` for scripts and notebooks.
-
-    Args:
-        config: The folder, and whether to wait for the answers.
-
-    Returns:
-        The files, with their batches.
-
-    Raises:
-        BatchProblems: Some files had problems; the others are handed in, and waited for.
-        UsageError: It is no folder of a batch.
-    """
-    return wait_for(lambda: batch_submit_async(config))
+batch_submit = synchronous(batch_submit_async)
+"""`batch_submit_async`, waited for: the same parameters, in scripts and notebooks."""
 
 
 def plan_batch_submit(config: BatchSubmitConfig) -> RunPlan:
@@ -332,20 +308,8 @@ async def batch_collect_async(
     return BatchCollectResult(tally, str(config.output), files, problem)
 
 
-def batch_collect(config: BatchCollectConfig, *, progress: Callable[[Tally], None] = lambda tally: None) -> BatchCollectResult:
-    """Makes verdicts of the answers; `batch_collect_async` for scripts and notebooks.
-
-    Args:
-        config: The folder, files of answers, and the verdict file.
-        progress: Called after every trajectory.
-
-    Returns:
-        The counts, and what was wrong at the endpoint.
-
-    Raises:
-        UsageError: It is no folder of a batch, its judge was made in Python, or a file holds no answer to it.
-    """
-    return wait_for(lambda: batch_collect_async(config, progress=progress))
+batch_collect = synchronous(batch_collect_async)
+"""`batch_collect_async`, waited for: the same parameters, in scripts and notebooks."""
 
 
 def _to_write(config: BatchWriteConfig) -> tuple[list[str], Evaluator, dict[str, Any] | None]:

@@ -30,7 +30,7 @@ from prill.record import Recorded
 from prill.refine.reflector import LessonsConfig
 from prill.refine.reflexion import Stage, check_again, play_again
 from prill.refine.retries import RetrySpec
-from prill.runs.base import wait_for
+from prill.runs.base import synchronous, wait_for
 from prill.runs.plan import RunPlan
 from prill.runs.reflexion import challenge_of_case, learner_of_case, plan_retries, play_of
 from prill.runs.rollout.cases import Case
@@ -186,22 +186,8 @@ async def bench_async(config: BenchConfig, *, progress: Callable[[Stage], None] 
     return BenchResult(figures, str(config.output))
 
 
-def bench(config: BenchConfig, *, progress: Callable[[Stage], None] = lambda stage: None) -> BenchResult:
-    """Plays an agent on a benchmark, and writes tables; `bench_async` for scripts and notebooks.
-
-    Args:
-        config: Which benchmark, and who plays.
-        progress: Called after every episode.
-
-    Returns:
-        The figures; they print as tables.
-
-    Raises:
-        UsageError: The configuration cannot be carried out, or the folder holds another run.
-        EndpointError: A model's endpoint takes no call.
-        EnvironmentFailure: Nothing can begin in the environment.
-    """
-    return wait_for(lambda: bench_async(config, progress=progress))
+bench = synchronous(bench_async)
+"""`bench_async`, waited for: the same parameters, in scripts and notebooks."""
 
 
 def plan_bench(config: BenchConfig) -> RunPlan:

@@ -21,7 +21,7 @@ from prill.errors import UsageError
 from prill.files.outputs import expect_place
 from prill.models.registry import ModelConfig, model_options
 from prill.protocols import Captioner, Engine
-from prill.runs.base import opened_folders, run_budget, wait_for
+from prill.runs.base import opened_folders, run_budget, synchronous
 from prill.runs.plan import RunPlan, cost_of
 from prill.workers.engines import EngineLike, make_engine
 
@@ -152,21 +152,8 @@ async def caption_async(
         return CaptionResult(made.asked, str(config.output), rows, made.mended, dict(made.dropped), for_training=True)
 
 
-def caption(config: CaptionConfig, *, progress: Callable[[CaptionTally], None] = lambda tally: None) -> CaptionResult:
-    """Puts screenshots into words; `caption_async` for scripts and notebooks.
-
-    Args:
-        config: Which trajectories, who captions, and where captions or rows go.
-        progress: Called with the tally as the run goes on.
-
-    Returns:
-        The counts; the captions are in the file.
-
-    Raises:
-        UsageError: The configuration cannot be carried out, or nothing could be read.
-        EndpointError: The model's endpoint takes no call.
-    """
-    return wait_for(lambda: caption_async(config, progress=progress))
+caption = synchronous(caption_async)
+"""`caption_async`, waited for: the same parameters, in scripts and notebooks."""
 
 
 def plan_caption(config: CaptionConfig) -> RunPlan:

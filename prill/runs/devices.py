@@ -15,7 +15,7 @@ from prill.emulators.browser.requirements import web_tools
 from prill.emulators.ios.simulators import ios_tools
 from prill.emulators.requirements import Tool
 from prill.errors import UsageError
-from prill.runs.base import wait_for
+from prill.runs.base import synchronous
 
 PLATFORMS = ("web", "android", "ios")
 
@@ -66,13 +66,5 @@ async def devices_async(config: DevicesConfig) -> DevicesResult:
     return DevicesResult(dict(zip(names, await asyncio.gather(*(asked[name]() for name in names)), strict=True)))
 
 
-def devices(config: DevicesConfig) -> DevicesResult:
-    """Looks for what environments need on this machine; `devices_async` for scripts and notebooks.
-
-    Args:
-        config: The platforms, and where servers may be.
-
-    Returns:
-        The tools of each platform, found or not.
-    """
-    return wait_for(lambda: devices_async(config))
+devices = synchronous(devices_async)
+"""`devices_async`, waited for: the same parameters, in scripts and notebooks."""

@@ -38,7 +38,7 @@ from prill.refine.training.preflight import Devices, check_settings, foretold, p
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, open_base
 from prill.registry import OptionError, nearest, options_of
-from prill.runs.base import apart, run_budget
+from prill.runs.base import apart, asynchronous, run_budget
 from prill.runs.plan import RunPlan, listed, times, together
 from prill.runs.rollout.episodes import EpisodePlan, Session, record_session
 from prill.runs.rollout.run import RolloutConfig, rollout_session
@@ -145,22 +145,8 @@ def filtered_bc(config: FilteredBCConfig, *, audience: Audience = _AUDIENCE) -> 
     return apart(lambda: _filtered_bc(config, audience))
 
 
-async def filtered_bc_async(config: FilteredBCConfig, *, audience: Audience = _AUDIENCE) -> FilteredBCResult:
-    """Runs a study as `filtered_bc` does, in a thread: trainings keep no event loop waiting.
-
-    Args:
-        config: What is played, by which policy, the judges and filters to compare, and the training.
-        audience: Who is told of the progress; it is called in that thread.
-
-    Returns:
-        The figures, of everything that is finished.
-
-    Raises:
-        UsageError: The configuration cannot be carried out, or the folder holds another study.
-        EndpointError: A model's endpoint takes no call.
-        EnvironmentFailure: Nothing can begin in the environment.
-    """
-    return await asyncio.to_thread(_filtered_bc, config, audience)
+filtered_bc_async = asynchronous(filtered_bc)
+"""`filtered_bc` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 def _filtered_bc(config: FilteredBCConfig, audience: Audience) -> FilteredBCResult:

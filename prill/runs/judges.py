@@ -13,6 +13,7 @@ from prill.errors import UsageError
 from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike, judge_options, make_judge, takes_a_model
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.protocols import Evaluator
+from prill.registry import OptionError
 
 log = logging.getLogger("prill.runs")
 
@@ -25,6 +26,7 @@ def make_run_judge(
     concurrency: int = 16,
     trajectories: Sequence[str | Path] = (),
     captioner: str | None = None,
+    path: str = "judge",
 ) -> Evaluator:
     """The judge of a run.
 
@@ -35,13 +37,15 @@ def make_run_judge(
         concurrency: Most calls at once, for models that do not say otherwise.
         trajectories: Files by which a captioner is chosen where one is needed and none is named.
         captioner: The captioner in that case, where there are no files yet.
+        path: Where the judge stands in the run's configuration, for messages.
 
     Raises:
+        OptionError: An option of the judge is wrong; the message names its path.
         UsageError: The options do not describe a judge.
     """
     if not isinstance(judge, str | Mapping | JudgeConfig):
         return make_judge(judge)
-    described = JudgeConfig.read(judge, "judge")
+    described = JudgeConfig.read(judge, path)
     name, options = described.name, dict(described.mapping())
     del options["name"]
     if policy_model is not None and (name.endswith(DESCRIPTIONS) or takes_a_model(name)):
@@ -66,13 +70,18 @@ def make_run_judge(
         log.info("captioner: %s, by what the first trajectory has", chosen)
         return chosen
 
-    return make_judge(
-        name,
-        defaults={"concurrency": concurrency},
-        choose_captioner=choose_captioner,
-        shared_model=shared,
-        **options,
-    )
+    try:
+        return make_judge(
+            name,
+            defaults={"concurrency": concurrency},
+            choose_captioner=choose_captioner,
+            shared_model=shared,
+            **options,
+        )
+    except OptionError as error:
+        if name.endswith(DESCRIPTIONS):  # it names that file
+            raise
+        raise OptionError(f"{path}.{error}", error.option) from None
 
 
 def _captioner(captioner: Any, shared: Mapping[str, Any], concurrency: int) -> Any:

@@ -23,7 +23,7 @@ from prill.policies.embedders import make_embedder
 from prill.policies.synapse.growth import PER_TASK, Growth, grow
 from prill.policies.synapse.memory import EXEMPLARS, Memory
 from prill.protocols import LanguageModel
-from prill.runs.base import run_budget, wait_for
+from prill.runs.base import run_budget, synchronous
 from prill.store import BadLine, read_labels, read_trajectories, read_verdicts
 from prill.types import Trajectory, Verdict
 
@@ -121,20 +121,8 @@ async def rank_async(
     return RankResult(tally.ranked.figures(), str(config.output), tuple(tally.problems), tally.stopped)
 
 
-def rank(config: RankConfig, *, progress: Callable[[RankTally], object] = lambda tally: None) -> RankResult:
-    """Ranks the candidates of recorded steps; `rank_async` for scripts and notebooks.
-
-    Args:
-        config: Which steps, and by which ranker.
-        progress: Called after every step.
-
-    Returns:
-        How often the right element comes first.
-
-    Raises:
-        UsageError: The ranker or the files cannot be used.
-    """
-    return wait_for(lambda: rank_async(config, progress=progress))
+rank = synchronous(rank_async)
+"""`rank_async`, waited for: the same parameters, in scripts and notebooks."""
 
 
 def _ranker(config: RankConfig) -> Ranker:
@@ -265,20 +253,8 @@ async def exemplars_async(config: ExemplarsConfig, *, progress: Callable[[], obj
     return ExemplarsResult(growth, str(config.output), tuple(broken))
 
 
-def exemplars(config: ExemplarsConfig, *, progress: Callable[[], object] = lambda: None) -> ExemplarsResult:
-    """Puts what a judge accepts into a memory of exemplars; `exemplars_async` for scripts and notebooks.
-
-    Args:
-        config: Which trajectories, whose verdicts, and where the memory is.
-        progress: Called after every trajectory.
-
-    Returns:
-        What was added and left out.
-
-    Raises:
-        UsageError: The files cannot be used, or verdicts are of several judges.
-    """
-    return wait_for(lambda: exemplars_async(config, progress=progress))
+exemplars = synchronous(exemplars_async)
+"""`exemplars_async`, waited for: the same parameters, in scripts and notebooks."""
 
 
 def _memory(folder: Path, config: ExemplarsConfig) -> Memory:
@@ -390,22 +366,8 @@ async def conversations_async(
     return ConversationsResult(tally, str(config.output), model is not None)
 
 
-def conversations(
-    config: ConversationsConfig, *, progress: Callable[[Tally], object] = lambda tally: None
-) -> ConversationsResult:
-    """Makes conversations of single tasks; `conversations_async` for scripts and notebooks.
-
-    Args:
-        config: Which tasks, and which model divides them.
-        progress: Called after every conversation.
-
-    Returns:
-        What became of the tasks.
-
-    Raises:
-        UsageError: Nothing could be read, or the file exists already.
-    """
-    return wait_for(lambda: conversations_async(config, progress=progress))
+conversations = synchronous(conversations_async)
+"""`conversations_async`, waited for: the same parameters, in scripts and notebooks."""
 
 
 def _model(model: ModelLike, concurrency: int) -> LanguageModel:

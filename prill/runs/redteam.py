@@ -33,7 +33,7 @@ from prill.files.outputs import Content, check_output, expect_place, write_outpu
 from prill.labels.truth import SourceOption, TruthOption
 from prill.models.registry import ModelLike
 from prill.protocols import Evaluator
-from prill.runs.base import count_lines, log, opened_folders, preformatted, run_budget, wait_for
+from prill.runs.base import count_lines, log, opened_folders, preformatted, run_budget, synchronous
 from prill.runs.judges import make_run_judge
 from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, together
 from prill.runs.score import priced_model
@@ -198,21 +198,8 @@ async def redteam_async(config: RedteamConfig, *, progress: Progress = lambda at
     return await asyncio.to_thread(_measured, config, trajectories, selection, tallies[BEFORE].unscored["input"])
 
 
-def redteam(config: RedteamConfig, *, progress: Progress = lambda attack, done, expected: None) -> RedteamResult:
-    """Judges trajectories as they are and under each attack; `redteam_async` for scripts and notebooks.
-
-    Args:
-        config: Who is attacked, with what, on which labelled trajectories.
-        progress: Called after every verdict with the attack, the verdicts so far and how many to expect.
-
-    Returns:
-        The effect of every attack; the folder has it as JSON, Markdown and SVG.
-
-    Raises:
-        UsageError: As for `redteam_async`.
-        EndpointError: The model's endpoint takes no call.
-    """
-    return wait_for(lambda: redteam_async(config, progress=progress))
+redteam = synchronous(redteam_async)
+"""`redteam_async`, waited for: the same parameters, in scripts and notebooks."""
 
 
 def plan_redteam(config: RedteamConfig) -> RunPlan:

@@ -26,9 +26,9 @@ from prill.refine.outcomes import Results, table_lines
 from prill.refine.reflector import LessonsConfig, Reflective, Reflector, ReflectorSpec, learner_of
 from prill.refine.reflexion import Challenge, LabelJudge, Play, Stage, check_again, play_again
 from prill.refine.retries import RetrySpec, with_second_opinion
-from prill.registry import OptionError, read_options
+from prill.registry import read_options
 from prill.run_folder import LABELS
-from prill.runs.base import wait_for
+from prill.runs.base import synchronous
 from prill.runs.judges import make_run_judge
 from prill.runs.plan import NOTHING_RECORDED, RunPlan, times, together
 from prill.runs.rollout.cases import Case
@@ -188,22 +188,8 @@ async def reflexion_async(
     return result
 
 
-def reflexion(config: ReflexionConfig, *, progress: Callable[[Stage], None] = lambda stage: None) -> ReflexionResult:
-    """Plays, judges and reflects until every task has ended; `reflexion_async` for scripts and notebooks.
-
-    Args:
-        config: Where, who acts, who judges, and how a task is tried again.
-        progress: Called after each attempt that was played or judged, and each lesson.
-
-    Returns:
-        The results; they print as a table.
-
-    Raises:
-        UsageError: The configuration cannot be carried out, or the folder holds another run.
-        EndpointError: A model's endpoint takes no call.
-        EnvironmentFailure: Nothing can begin in the environment.
-    """
-    return wait_for(lambda: reflexion_async(config, progress=progress))
+reflexion = synchronous(reflexion_async)
+"""`reflexion_async`, waited for: the same parameters, in scripts and notebooks."""
 
 
 async def plan_reflexion_async(config: ReflexionConfig) -> RunPlan:
@@ -218,19 +204,8 @@ async def plan_reflexion_async(config: ReflexionConfig) -> RunPlan:
         return plan_retries(episodes, run.judge, asks=run.asks, output=config.output)
 
 
-def plan_reflexion(config: ReflexionConfig) -> RunPlan:
-    """Plans a run: every part is made, and nothing is played, asked or written.
-
-    Args:
-        config: Where, who acts, who judges, and how a task is tried again.
-
-    Returns:
-        What it would do at most, with calls and cost as far as they are known.
-
-    Raises:
-        UsageError: The configuration cannot be carried out.
-    """
-    return wait_for(lambda: plan_reflexion_async(config))
+plan_reflexion = synchronous(plan_reflexion_async)
+"""`plan_reflexion_async`, waited for: the same parameters, in scripts and notebooks."""
 
 
 def _check_output(config: ReflexionConfig) -> None:
@@ -313,13 +288,10 @@ def _judge(config: ReflexionConfig, made: Session) -> Evaluator | None:
     if config.is_graded_by_oracle:
         return None
 
-    def make(name: str, judge: JudgeLike) -> Evaluator:
-        try:
-            if isinstance(judge, JudgeConfig) and judge.name == "noisy" and "labels" not in judge.options:
-                return _noisy(judge, Path(config.output) / LABELS, graded=made.setting.oracle is not None)
-            return make_run_judge(judge, policy_model=config.policy_model, concurrency=config.calls, captioner="text")
-        except OptionError as error:
-            raise OptionError(f"{name}.{error}", error.option) from None
+    def make(path: str, judge: JudgeLike) -> Evaluator:
+        if isinstance(judge, JudgeConfig) and judge.name == "noisy" and "labels" not in judge.options:
+            return _noisy(path, judge, Path(config.output) / LABELS, graded=made.setting.oracle is not None)
+        return make_run_judge(judge, policy_model=config.policy_model, concurrency=config.calls, captioner="text", path=path)
 
     with at_the_same_time():
         judge = make("judge", config.judge)
@@ -327,7 +299,7 @@ def _judge(config: ReflexionConfig, made: Session) -> Evaluator | None:
     return judge if second is None else with_second_opinion(judge, second, config.retries.threshold)
 
 
-def _noisy(judge: JudgeConfig, labels: Path, *, graded: bool) -> Evaluator:
+def _noisy(path: str, judge: JudgeConfig, labels: Path, *, graded: bool) -> Evaluator:
     """The labels of this run, which are not there yet, with errors on purpose."""
     if not graded:
         raise UsageError(
@@ -335,7 +307,7 @@ def _noisy(judge: JudgeConfig, labels: Path, *, graded: bool) -> Evaluator:
         )
     around = {key: value for key, value in judge.options.items() if key in AROUND}
     own = {key: value for key, value in judge.options.items() if key not in around}
-    spec = NoiseSpec(**read_options(NoiseSpec, own, "judge 'noisy'"))
+    spec = NoiseSpec(**read_options(NoiseSpec, own, "judge 'noisy'", place=f"{path}."))
     return make_judge(NoisyLabels(LabelJudge(labels), spec), **around)
 
 

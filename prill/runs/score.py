@@ -22,7 +22,7 @@ from prill.files.outputs import check_output, is_stdout
 from prill.files.shards import Shard
 from prill.models.registry import ModelConfig, ModelLike
 from prill.protocols import Evaluator
-from prill.runs.base import kept_transcripts, opened_folders, run_budget, wait_for
+from prill.runs.base import kept_transcripts, opened_folders, run_budget, synchronous
 from prill.runs.cautions import fitted_on, hard_scores, left_out, strangers, unknown_keys, weaker_second
 from prill.runs.judges import make_run_judge
 from prill.runs.plan import RunPlan, plan_judging, seconds_each
@@ -95,7 +95,7 @@ class ScoreResult:
         return f"{counts}, {self.tally.skipped} already there -> {self.output}"
 
 
-async def score_files_of(
+async def _score_files(
     config: ScoreConfig,
     *,
     stop: asyncio.Event | None = None,
@@ -181,47 +181,14 @@ async def score_async(what: Any, judge: Evaluator | None = None, **options: Any)
         EndpointError: The model's endpoint takes no call.
     """
     if isinstance(what, ScoreConfig):
-        return await score_files_of(what, **options)
+        return await _score_files(what, **options)
     if judge is None:
         raise UsageError("judge is missing: name who judges, as in score(trajectories, prill.judge(…))")
     return await scoring.score_async(what, judge, **options)
 
 
-@overload
-def score(what: ScoreConfig, *, progress: Callable[[Tally], None] = ...) -> ScoreResult: ...
-
-
-@overload
-def score(
-    what: Iterable[Item] | str | os.PathLike[str],
-    judge: Evaluator,
-    *,
-    concurrency: int | None = None,
-    transcripts: str | os.PathLike[str] | None = None,
-) -> Verdicts: ...
-
-
-def score(what: Any, judge: Evaluator | None = None, **options: Any) -> ScoreResult | Verdicts:
-    """Judges trajectories, for scripts and notebooks: `score_async`, waited for.
-
-    Args:
-        what: A `ScoreConfig`; or trajectories, or the path of a file of them.
-        judge: With trajectories: who judges.
-        **options: As in `score_async`.
-
-    Returns:
-        Of a configuration the counts, in a `ScoreResult`; of trajectories their verdicts, in their order.
-
-    Raises:
-        UsageError: The configuration cannot be carried out, or nothing could be read.
-        InputError: A trajectory in memory has a value of another type than its record says.
-        EndpointError: The model's endpoint takes no call.
-    """
-    if isinstance(what, ScoreConfig):
-        return wait_for(lambda: score_files_of(what, **options))
-    if judge is None:
-        raise UsageError("judge is missing: name who judges, as in score(trajectories, prill.judge(…))")
-    return scoring.score(what, judge, **options)
+score = synchronous(score_async)
+"""`score_async`, waited for: the same parameters, in scripts and notebooks."""
 
 
 def plan_score(config: ScoreConfig) -> RunPlan:

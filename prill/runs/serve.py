@@ -51,7 +51,7 @@ def make_served_reward(config: ServeConfig) -> Reward:
     """
     reward = config.reward
     with run_budget(config.budget_usd):
-        judge = make_run_judge(reward.judge, model=config.model, concurrency=config.concurrency or _CALLS)
+        judge = make_run_judge(reward.judge, model=config.model, concurrency=config.concurrency or _CALLS, path="reward.judge")
     return Reward(judge, reward.spec, make_watch(judge, reward.watch))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from prill.emulators.settings import Playing
 from prill.emulators.webarena.config import Finding, WebArenaConfig
 from prill.emulators.webarena.config import check_sites as findings
-from prill.runs.base import wait_for
+from prill.runs.base import synchronous
 from prill.runs.rollout.policies import shared_model
 
 
@@ -69,17 +69,5 @@ async def check_sites_async(
     return SitesResult(tuple(found))
 
 
-def check_sites(config: WebArenaConfig, *, progress: Callable[[Finding], None] = lambda finding: None) -> SitesResult:
-    """Tries what a run on WebArena's sites needs, and plays nothing; `check_sites_async` for scripts and notebooks.
-
-    Args:
-        config: The sites, how they are reset, and which tasks are meant.
-        progress: Called after each thing that was tried.
-
-    Returns:
-        What is there, and what is missing.
-
-    Raises:
-        UsageError: The configuration cannot be carried out.
-    """
-    return wait_for(lambda: check_sites_async(config, progress=progress))
+check_sites = synchronous(check_sites_async)
+"""`check_sites_async`, waited for: the same parameters, in scripts and notebooks."""

@@ -102,9 +102,9 @@ def test_few_tasks_give_a_warning(files: tuple[Path, Path, Path], prill: Prill) 
     [
         (["--source", "human", "--target-precision", "0.999"], "no threshold has a precision of at least 0.999"),
         (["--source", "human", "--target-precision", "7"], "--target-precision: Expected `float` < 1.0, got '7'"),
-        (["--source", "human", "--target-precision", "high"], "--target-precision: Expected `float`, got `str`, got 'high'"),
+        (["--source", "human", "--target-precision", "high"], "--target-precision: Expected `float`, got 'high'"),
         (["--source", "human", "--cost-fp", "1"], "go together: only their ratio matters (--cost-fp, --cost-fn)"),
-        (["--source", "human", "--cost-fp", "one", "--cost-fn", "1"], "--cost-fp: Expected `float`, got `str`, got 'one'"),
+        (["--source", "human", "--cost-fp", "one", "--cost-fn", "1"], "--cost-fp: Expected `float`, got 'one'"),
         (["--source", "human", "--cost-fp", "1", "--cost-fn", "0"], "--cost-fn: Expected `float` > 0.0, got '0'"),
         (
             ["--source", "human", "--cost-fp", "1", "--cost-fn", "2", "--target-precision", "0.5"],

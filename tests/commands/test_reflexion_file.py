@@ -90,10 +90,10 @@ def test_flags_come_before_the_file(prill: Prill, tmp_path: Path) -> None:
     [
         (("[retries]", "[retires]"), "r.toml: retires: there is no such option (did you mean 'retries'?)"),
         (("attempts = 3", "atempts = 3"), "r.toml: retries.atempts: there is no such option (did you mean 'attempts'?)"),
-        (("attempts = 3", 'attempts = "3"'), "r.toml: retries.attempts: Expected `int`, got `str`"),
+        (("attempts = 3", 'attempts = "3"'), "r.toml: retries.attempts: Expected `int`, got '3'"),
         (("max_steps = 4", "max_step = 4"), "r.toml: max_step: there is no such option (did you mean 'max_steps'?)"),
         (("max_steps = 4", "max_steps = 0"), "r.toml: max_steps: Expected `int` >= 1, got 0"),
-        (("max_steps = 4", "retry_broken = 1"), "r.toml: retry_broken: Expected `bool`, got `int`"),
+        (("max_steps = 4", "retry_broken = 1"), "r.toml: retry_broken: Expected `bool`, got 1"),
         (("[judge]", "resoning = 1\n[judge]"), "r.toml: policy.resoning: "),
         (("[policy]", "start = 1\n[policy]"), "r.toml: environment.start: "),
         (("lesson_tokens", "lessons_token"), "r.toml: lessons.lessons_token: there is no such option (did you mean"),

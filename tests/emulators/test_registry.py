@@ -40,10 +40,10 @@ def test_lax_reads_text_by_type() -> None:
     [
         ("andriod", {}, "unknown environment 'andriod' (did you mean 'android'?)"),
         ("android", {"still_gab": 1}, "environment 'android' has no such option (did you mean 'settle_gap'?)"),
-        ("android", {"adb_port": "5037"}, "adb_port: Expected `int`, got `str`"),
+        ("android", {"adb_port": "5037"}, "adb_port: Expected `int`, got '5037'"),
         ("android", {"avd": "Pixel", "device": "emulator-5554"}, "both are named"),
-        ("web", {"viewport": "big"}, "viewport: Expected `array`, got `str`"),
-        ("web", {"browser": "firefox"}, "browser: Expected `Chromium`, got `str`"),
+        ("web", {"viewport": "big"}, "viewport: Expected `array`, got 'big'"),
+        ("web", {"browser": "firefox"}, "browser: Expected `Chromium`, got 'firefox'"),
         ("ios", {"restore": "burn"}, "restore: Invalid enum value 'burn'"),
         ("miniwob", {"settle": -1.0}, "settle: Expected `float` >= 0"),
     ],

@@ -155,7 +155,7 @@ def test_parts_inherit_the_model() -> None:
     ("name", "options", "message"),
     [
         ("vlm", {"model": "m", "frame": 2}, "frame: judge 'vlm' has no such option (did you mean 'frames'?)"),
-        ("vlm", {"model": "m", "frames": "2"}, "frames: Expected `int`, got `str`"),
+        ("vlm", {"model": "m", "frames": "2"}, "frames: Expected `int`, got '2'"),
         ("vlm", {"model": "m", "max_chars": 2}, "judges that have it: modular, steps"),
         ("vlm", {}, "model is missing: judge 'vlm' needs it"),
         ("modular", {"model": "m"}, "captioner is missing"),

@@ -552,7 +552,7 @@ def test_an_editor_changes_no_study(tmp_path: Path) -> None:
     ("judge", "problem"),
     [
         ("nope", r"arms\[1\].judge: unknown judge 'nope'"),
-        ({"name": "noisy", "false_positives": "a"}, r"arms\[1\].judge.false_positives: Expected `float`, got `str`"),
+        ({"name": "noisy", "false_positives": "a"}, r"arms\[1\].judge.false_positives: Expected `float`, got 'a'"),
         ({"name": "noisy", "labels": "gone.jsonl"}, r"arms\[1\].judge: gone.jsonl"),
     ],
 )

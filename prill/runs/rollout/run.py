@@ -15,7 +15,7 @@ from prill.files.outputs import check_output, expect_place
 from prill.policies.scripted.policy import BEHAVIOURS
 from prill.record import Recorded
 from prill.run_folder import LABELS
-from prill.runs.base import wait_for
+from prill.runs.base import synchronous, wait_for
 from prill.runs.plan import RunPlan
 from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, Session, record_session
 from prill.runs.rollout.episodes import session as episodes_session
@@ -152,24 +152,8 @@ async def rollout_async(
         return RolloutResult(counts, str(config.output), made.setting.oracle is not None, made.plan.agent)
 
 
-def rollout(
-    config: RolloutConfig, *, progress: Callable[[int, Recorded], None] = lambda total, recorded: None
-) -> RolloutResult:
-    """Plays episodes and records them in a folder; `rollout_async` for scripts and notebooks.
-
-    Args:
-        config: What to play, by whom, and where records go.
-        progress: Called with the number of all episodes and the counts so far.
-
-    Returns:
-        The counts; `trajectories()` and `labels()` read the files.
-
-    Raises:
-        UsageError: The configuration cannot be carried out, or nothing can be written.
-        EnvironmentFailure: No environment is left that works.
-        EndpointError: The model's endpoint takes no call.
-    """
-    return wait_for(lambda: rollout_async(config, progress=progress))
+rollout = synchronous(rollout_async)
+"""`rollout_async`, waited for: the same parameters, in scripts and notebooks."""
 
 
 async def plan_episodes(config: RolloutConfig) -> EpisodePlan:

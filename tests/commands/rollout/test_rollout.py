@@ -103,7 +103,7 @@ def test_bad_plan_is_one_clear_error(
         (["--tasks", "click-link", "--policy", "scripted", "--generation", "18b"], "that have it: cogagent"),
         (["--tasks", "click-link", "--model", "m"], "those that have it: react, step, screen, cogagent, autoui"),
         (["--tasks", "click-link", "--setle", "1"], "--setle: there is no such option (did you mean '--settle'?)"),
-        (["--tasks", "click-link", "--settle", "soon"], "--environment.settle: Expected `float`, got `str`, got 'soon'"),
+        (["--tasks", "click-link", "--settle", "soon"], "--environment.settle: Expected `float`, got 'soon'"),
         (["--tasks", "click-link", "--settle", "-1"], "--environment.settle: Expected `float` >= 0.0"),
         (["--tasks", "click-link", "--policy", "scripted", "--policy.sites", "x"], "that have it: react"),
         (["--tasks", "click-link", "--images", "x"], "--images: there is no such option"),
