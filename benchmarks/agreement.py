@@ -16,7 +16,7 @@ import numpy as np
 
 from prill.evaluators.meta.agreement import agreement
 from prill.evaluators.metrics import DRAWS
-from prill.store import encode, read_labels, read_verdicts
+from prill.io.store import encode, read_labels, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 LOOPED = 20

@@ -18,7 +18,7 @@ from typing import Any
 from prill.captioner.recorded import GivenCaption
 from prill.evaluators.outcome import CaptionJudge
 from prill.models.client import OpenAIModel
-from prill.scoring import score_files
+from prill.scoring.scorer import score_files
 from prill.testing import MockServer
 
 WAYS: dict[str, dict[str, Any]] = {

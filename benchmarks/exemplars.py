@@ -22,7 +22,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from prill.emulators.miniwob.environment import MiniWoB
-from prill.loop import run_episode
+from prill.episodes.loop import run_episode
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.synapse.agent import Synapse, SynapseSpec
 from prill.policies.synapse.growth import exemplar_of

@@ -29,9 +29,9 @@ from prill.evaluators.fitted.fit import HARDENED_FAMILIES, examples, fit
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.labels import gold_labels, grouped_folds, task_of
 from prill.evaluators.meta.redteam import RedTeam, Trial, effect, red_team, trial, worst_by_family
+from prill.io.store import BadLine, read_labels, read_trajectories
 from prill.protocols import Evaluator
 from prill.runs.redteam import markdown
-from prill.store import BadLine, read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -23,7 +23,7 @@ from PIL import Image, ImageDraw
 from prill.datasets.convert import convert
 from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
 from prill.emulators.browser.chromium import Chromium
-from prill.store import encode, encode_trajectory, read_trajectories
+from prill.io.store import encode, encode_trajectory, read_trajectories
 from prill.types import (
     Action,
     Criterion,

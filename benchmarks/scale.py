@@ -261,7 +261,7 @@ def measured(latency: float, concurrency: int, count: int) -> float:
     from prill.captioner.recorded import GivenCaption
     from prill.evaluators.outcome import CaptionJudge
     from prill.models.client import OpenAIModel
-    from prill.scoring import score_files
+    from prill.scoring.scorer import score_files
     from prill.testing import MockServer
 
     with tempfile.TemporaryDirectory() as folder, MockServer(latency=latency) as server:

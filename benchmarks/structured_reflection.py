@@ -18,6 +18,7 @@ from prill.bench import read_paper
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.emulators.pool import Pool
+from prill.io.store import read_trajectories
 from prill.policies.structured_reflection.actions import clicked, line_of
 from prill.policies.structured_reflection.agent import (
     REPLAYED,
@@ -32,7 +33,6 @@ from prill.refine.outcomes import Results
 from prill.refine.reflexion import Challenge, Play, Stage, play_again
 from prill.refine.retries import RetrySpec
 from prill.refine.trials import category_means, completion, more_than_lost, paired_t, solved_by, within
-from prill.store import read_trajectories
 from prill.testing.programmatic.structured import StructuredPlanner
 from prill.types import Task, Trajectory
 

@@ -28,7 +28,7 @@ from prill.evaluators.fitted.fit import HARDENED_FAMILIES, cross_validated, exam
 from prill.evaluators.fitted.student import Kind, Student
 from prill.evaluators.labels import gold_labels, task_of
 from prill.evaluators.metrics import FIGURES, auc, auc_interval, bootstrap, figures
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import Trajectory
 
 SHOWN = ("accuracy", "balanced accuracy", "kappa")
@@ -157,7 +157,7 @@ def tables(data: Data, scores: Scores) -> Any:
 def speed(data: Data, fitted: dict[str, Any], gold: dict[str, bool]) -> None:
     """Trajectories for each second of one core's time, which other work on the machine does not count towards."""
     print("\n| scoring, one core | trajectories a second | file |\n|---|---|---|")
-    from prill.store import encode
+    from prill.io.store import encode
 
     for name, kind in FITTED.items():
         model = fit(fitted[name], *kind[:2], hardened=bool(kind[2]))

@@ -25,8 +25,8 @@ import numpy as np
 from tqdm import tqdm
 
 from prill.emulators.miniwob.environment import MiniWoB
+from prill.episodes.loop import run_episode
 from prill.evaluators.metrics import intervals, wilson
-from prill.loop import run_episode
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.synapse.agent import Synapse, SynapseSpec
 from prill.policies.synapse.growth import grow

@@ -109,7 +109,7 @@ def requests(path: Path, images: bool) -> list[dict[str, object]]:
 def with_prill(
     base_url: str, path: Path, concurrency: int, images: bool, *, processes: int = 1, transcripts: bool = False
 ) -> None:
-    from prill.scoring import score_files
+    from prill.scoring.scorer import score_files
 
     with tempfile.TemporaryDirectory() as out:
         evaluator = judge(base_url, concurrency, images)

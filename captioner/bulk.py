@@ -14,21 +14,19 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 import msgspec
 
-from prill.cache import scratch_database
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog
 from prill.captioner.recorded import GivenCaption
 from prill.captioner.vision import unmarked
 from prill.errors import InputError, NoEvidence, PrillError, Unscored, UsageError
-from prill.files.outputs import check_output, expect_place
+from prill.io.cache import scratch_database
+from prill.io.outputs import check_output, expect_place
+from prill.io.store import BadLine, Intake
 from prill.models.ledger import metered
 from prill.protocols import Bounded, Captioner, Engine, RecordedCaptioner
-from prill.scoring import RunTally
-from prill.store import BadLine, Intake
-from prill.types import Observation
-from prill.workers.engines import make_engine
-from prill.workers.items import Stop
-from prill.workers.parts import (
+from prill.scoring.engines import make_engine
+from prill.scoring.items import Stop
+from prill.scoring.parts import (
     Ended,
     Shards,
     StopFile,
@@ -41,8 +39,10 @@ from prill.workers.parts import (
     whole_lines,
     work_off,
 )
-from prill.workers.process import Setup
-from prill.workers.seats import Share
+from prill.scoring.process import Setup
+from prill.scoring.scorer import RunTally
+from prill.scoring.seats import Share
+from prill.types import Observation
 
 CONCURRENCY = 16
 _PICTURES = 64  # of a part
@@ -81,7 +81,7 @@ class CaptionTally(RunTally):
 class Asking(TypedDict, total=False):
     """How captions are asked for: how many at once (default: the captioner's number, or 16), whether what the file holds is
     kept (default: yes), and whether failures in it are tried again. After `stop` is set no new picture is begun. The workers of
-    an `engine`, by name or made already, share the calls at once (`prill.workers.engines`)."""
+    an `engine`, by name or made already, share the calls at once (`prill.scoring.engines`)."""
 
     concurrency: int | None
     resume: bool

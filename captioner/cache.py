@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from prill.cache import DiskCache, InFlight, cache_folder
+from prill.io.cache import DiskCache, InFlight, cache_folder
 from prill.models.images import file_hash
 from prill.protocols import Captioner
 from prill.types import Observation

@@ -15,14 +15,14 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from prill.cache import scratch_database
 from prill.captioner.cache import image_id
 from prill.captioner.vision import marked
 from prill.errors import InputError, NoEvidence, UsageError
-from prill.files.faults import line_fault
-from prill.files.lines import read_lines
+from prill.io.cache import scratch_database
+from prill.io.faults import line_fault
+from prill.io.lines import read_lines
+from prill.io.verdict_log import VerdictLog
 from prill.types import Observation, UnscoredReason
-from prill.verdict_log import VerdictLog
 
 Choice = Literal["accepted", "mended", "rejected"]
 

@@ -11,11 +11,11 @@ from prill.captioner.cache import image_id
 from prill.captioner.files import read_captions
 from prill.captioner.vision import VLMCaptioner
 from prill.errors import InputError, UsageError
-from prill.files.outputs import check_output
+from prill.io.outputs import check_output
+from prill.io.verdict_log import RETRIED
 from prill.models.calls import planned
 from prill.protocols import Captioner
 from prill.types import Usage
-from prill.verdict_log import RETRIED
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from prill.config.registry import Entry, Maker, Option, OptionError, Registry, options_of, read_options
 from prill.config.values import PartConfig, name_of
 from prill.errors import UsageError
+from prill.io.store import BadLine, read_trajectories
 from prill.models.registry import ModelConfig, make_model, model_options
 from prill.protocols import Captioner, LanguageModel
-from prill.registry import Entry, Maker, Option, OptionError, Registry, options_of, read_options
-from prill.store import BadLine, read_trajectories
 
 CAPTIONERS = Registry(
     "captioner",

@@ -29,12 +29,12 @@ from prill.captioner.files import Caption, read_captions, read_decisions
 from prill.captioner.vision import VLMCaptioner, request_words
 from prill.config.values import Config
 from prill.errors import InputError, UsageError
-from prill.files.checksums import Checksums
-from prill.files.outputs import check_output, expect_place, make_folder, write_output, writing
+from prill.io.checksums import Checksums
+from prill.io.outputs import check_output, expect_place, make_folder, write_output, writing
+from prill.io.store import copy_image, encode
 from prill.models.images import open_checked
 from prill.models.prompts import NONCE, load_prompt
 from prill.protocols import Captioner
-from prill.store import copy_image, encode
 
 if TYPE_CHECKING:
     from numpy import uint64

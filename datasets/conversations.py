@@ -21,11 +21,11 @@ import msgspec
 
 from prill.datasets.formats.mind2web import records
 from prill.errors import BudgetSpent, CallTimeout, TransportFailure, Unscored, UsageError
-from prill.files.outputs import expect_place, failures, make_folder, writing
+from prill.io.outputs import expect_place, failures, make_folder, writing
+from prill.io.store import BadLine
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
 from prill.protocols import LanguageModel, Message
-from prill.store import BadLine
 from prill.types import Usage
 
 _T = TypeVar("_T")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from prill.errors import InputError, UsageError
-from prill.files.outputs import part_of
-from prill.store import BadLine, copy_image, encode, encode_trajectory
+from prill.io.outputs import part_of
+from prill.io.store import BadLine, copy_image, encode, encode_trajectory
 from prill.types import Action, LabelRecord, Observation, Trajectory
 
 _T = TypeVar("_T")

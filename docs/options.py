@@ -14,7 +14,7 @@ from typing import Any
 
 import griffe
 
-from prill.registry import options_of
+from prill.config.registry import options_of
 
 
 class Options(griffe.Extension):

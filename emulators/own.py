@@ -8,12 +8,12 @@ from typing import Annotated, Any, ClassVar, get_args
 
 from msgspec import Meta
 
+from prill.config.registry import Option, OptionError, options_of
 from prill.config.values import config_options, plain
 from prill.emulators.registry import ENVIRONMENTS, make_environment
 from prill.emulators.settings import Playing, Setting, as_text, task_setting
 from prill.emulators.task_source import GoalsConfig, task_contents
 from prill.errors import UsageError
-from prill.registry import Option, OptionError, options_of
 from prill.types import LabelRecord, Platform, Trajectory
 
 # What the run fills in by itself.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from prill.config.registry import Entry, Registry, options_of, read_options
 from prill.errors import UsageError
 from prill.protocols import Environment
-from prill.registry import Entry, Registry, options_of, read_options
 
 ENVIRONMENTS = Registry(
     "environment",

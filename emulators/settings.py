@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
+from prill.config.registry import Option, OptionError, load_object
 from prill.config.values import Config, config_options, plain
 from prill.errors import UsageError
 from prill.models.registry import ModelLike
 from prill.pages.steps import Marking
 from prill.protocols import Environment, LanguageModel, Policy
-from prill.registry import Option, OptionError, load_object
 from prill.types import LabelRecord, Platform, Task, Trajectory
 
 E = TypeVar("E", bound=Environment)

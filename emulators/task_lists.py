@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from prill.errors import UsageError
-from prill.store import read_lines
+from prill.io.store import read_lines
 from prill.types import Task
 
 NAMES = ("android", "ios_train", "ios_eval")

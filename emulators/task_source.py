@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from prill.config.registry import OptionError, nearest
 from prill.emulators.settings import EnvironmentConfig
 from prill.emulators.task_lists import NAMES, task_list
 from prill.errors import UsageError
+from prill.io.store import read_lines
 from prill.models.replies import excerpt
-from prill.registry import OptionError, nearest
-from prill.store import read_lines
 from prill.types import Platform, Task
 
 # Episodes of one run, and seeds of one option: a range with a digit too many is refused before it fills the memory.

@@ -111,8 +111,8 @@ class LabelOracle(_WithoutModel):
 
 
 def oracle(labels: Sequence[LabelRecord], source: str | None = None, truth: str = "majority") -> LabelOracle:
-    """An oracle from label records; see `prill.labels.truth.gold_labels` for several sources and annotators."""
-    from prill.labels.truth import gold_labels
+    """An oracle from label records; see `prill.io.truth.gold_labels` for several sources and annotators."""
+    from prill.io.truth import gold_labels
 
     source, gold = gold_labels(labels, source, truth)
     return LabelOracle(gold, source)

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from msgspec import Meta
 
-from prill.cache import DiskCache
 from prill.errors import NoEvidence, Unparsable
 from prill.evaluators.evidence import action_history, address, claims, endings, fewer, request, state_text, without_claims
 from prill.evaluators.judgement import Judgement, ModelJudge
+from prill.io.cache import DiskCache
 from prill.models.calls import ROOM, Room, ask, filled, planned, together
 from prill.models.images import file_hash
 from prill.models.prompts import quoted, shorten

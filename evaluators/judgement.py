@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 from msgspec import Meta
 
+from prill.config.registry import read_options
 from prill.errors import Unscored
 from prill.models.ledger import Meter, metered
 from prill.models.prompts import Prompt, content_hash, prompt_set
 from prill.protocols import Bounded, Evaluator, Form, LanguageModel
-from prill.registry import read_options
 from prill.types import EvaluatorInfo, Findings, StepVerdict, Trajectory, Verdict
 
 # A path for the judge's main prompt, or a table of prompt names and paths.

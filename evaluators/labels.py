@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from prill.errors import UsageError
-from prill.labels.truth import gold_labels
-from prill.store import BadLine
+from prill.io.store import BadLine
+from prill.io.truth import gold_labels
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
 __all__ = ["cluster", "gold_labels", "grouped_folds", "latest_verdicts", "task_names", "task_of", "template_of"]

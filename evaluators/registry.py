@@ -28,21 +28,21 @@ from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta
 
-from prill.cache import DiskCache
 from prill.captioner.registry import make_captioner
 from prill.checks import expect_judge
+from prill.config.registry import Entry, Maker, Option, OptionError, Registry, nearest, options_of, read_options
+from prill.config.toml import read_table
 from prill.config.values import PartConfig, name_of
 from prill.errors import UsageError
 from prill.evaluators.baselines import Constant, LabelOracle, NoiseSpec, NoisyLabels, oracle
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judges
 from prill.evaluators.fitted.student import Student
-from prill.files.toml import read_table
+from prill.io.cache import DiskCache
+from prill.io.store import read_labels
 from prill.models.devices import at_the_same_time
 from prill.models.ledger import Budget, spending_from
 from prill.models.registry import ModelConfig, cache_in, make_model, model_options
 from prill.protocols import Captioner, Evaluator, LanguageModel
-from prill.registry import Entry, Maker, Option, OptionError, Registry, nearest, options_of, read_options
-from prill.store import read_labels
 
 _HERE = "prill.evaluators.registry"
 JUDGES = Registry(

@@ -17,16 +17,16 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
+from prill.config.toml import read_toml
 from prill.errors import InputError, NoEvidence, Unparsable, UsageError
 from prill.evaluators.evidence import asked_for, goals_of
 from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
 from prill.evaluators.judgement import Judgement
-from prill.files.toml import read_toml
+from prill.io.store import read_lines
 from prill.models.calls import PerGoal, Room, ask, filled
 from prill.models.prompts import content_hash, quoted
 from prill.models.replies import RecordFormat
 from prill.protocols import Form, Message, Reply
-from prill.store import read_lines
 from prill.types import Criterion, Findings, Task, Trajectory
 
 _MOST_CRITERIA = 20  # more do not fit one reply, and then they overlap

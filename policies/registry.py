@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from prill.config.registry import Entry, Maker, Option, OptionError, Registry, options_of, read_options
 from prill.config.values import PartConfig, name_of
 from prill.errors import UsageError
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
 from prill.protocols import LanguageModel, Policy
-from prill.registry import Entry, Maker, Option, OptionError, Registry, options_of, read_options
 from prill.types import Platform
 
 POLICIES = Registry(

@@ -16,7 +16,7 @@ from prill.actions.elements import element_id
 from prill.actions.targets import read_target
 from prill.actions.webarena import element_line
 from prill.errors import UsageError
-from prill.store import read_trajectories
+from prill.io.store import read_trajectories
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 

@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from prill.emulators.registry import make_environment as environment
     from prill.emulators.settings import EnvironmentConfig
     from prill.emulators.webarena.config import WebArenaConfig
+    from prill.episodes.loop import run_episode
     from prill.evaluators.function import as_judge
     from prill.evaluators.meta.agreement import agreement
     from prill.evaluators.registry import JudgeConfig
     from prill.evaluators.registry import make_judge as judge
-    from prill.files.shards import Shard
-    from prill.hf_dataset import from_dataset, to_dataset
-    from prill.loop import run_episode
+    from prill.io.hf_dataset import from_dataset, to_dataset
+    from prill.io.shards import Shard
+    from prill.io.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
+    from prill.io.tables import table
+    from prill.io.verdict_log import merge_verdicts
     from prill.models.registry import ModelConfig
     from prill.models.registry import make_model as model
     from prill.policies.registry import PolicyConfig
@@ -113,10 +116,7 @@ if TYPE_CHECKING:
         train_async,
     )
     from prill.runs.watch import WatchConfig, watch, watch_async
-    from prill.scoring import score_files, score_stream
-    from prill.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
-    from prill.tables import table
-    from prill.verdict_log import merge_verdicts
+    from prill.scoring.scorer import score_files, score_stream
 
 __version__ = "0.1.0"
 
@@ -300,7 +300,7 @@ _HOMES = {
     "AirlineConfig": "emulators.airline.config",
     "AndroidConfig": "emulators.android.config",
     "AnnotateConfig": "runs.annotate",
-    "BadLine": "store",
+    "BadLine": "io.store",
     "BatchCollectConfig": "runs.batch",
     "BatchSubmitConfig": "runs.batch",
     "BatchWriteConfig": "runs.batch",
@@ -347,7 +347,7 @@ _HOMES = {
     "ScoreConfig": "runs.score",
     "ScoreResult": "runs.score",
     "ServeConfig": "runs.serve",
-    "Shard": "files.shards",
+    "Shard": "io.shards",
     "ShowConfig": "runs.show",
     "SimulationConfig": "runs.simulation",
     "SimulationResult": "runs.simulation",
@@ -399,14 +399,14 @@ _HOMES = {
     "filtered_bc_async": "runs.filtered_bc",
     "fit": "runs.fitting",
     "fit_async": "runs.fitting",
-    "from_dataset": "hf_dataset",
+    "from_dataset": "io.hf_dataset",
     "judge": "evaluators.registry:make_judge",
     "judges": "runs.show",
     "judges_async": "runs.show",
     "make_captioner": "captioner.registry",
     "merge": "runs.data",
     "merge_async": "runs.data",
-    "merge_verdicts": "verdict_log",
+    "merge_verdicts": "io.verdict_log",
     "model": "models.registry:make_model",
     "plan_filtered_bc": "runs.filtered_bc",
     "plan_reflexion": "runs.reflexion",
@@ -414,9 +414,9 @@ _HOMES = {
     "policy": "policies.registry:make_policy",
     "rank": "runs.papers",
     "rank_async": "runs.papers",
-    "read_labels": "store",
-    "read_trajectories": "store",
-    "read_verdicts": "store",
+    "read_labels": "io.store",
+    "read_trajectories": "io.store",
+    "read_verdicts": "io.store",
     "redteam": "runs.redteam",
     "redteam_async": "runs.redteam",
     "reflexion": "runs.reflexion",
@@ -426,26 +426,26 @@ _HOMES = {
     "reward": "refine.rewards.reward:make_reward",
     "rollout": "runs.rollout.run",
     "rollout_async": "runs.rollout.run",
-    "run_episode": "loop",
+    "run_episode": "episodes.loop",
     "score": "runs.score",
     "score_async": "runs.score",
-    "score_files": "scoring",
-    "score_stream": "scoring",
+    "score_files": "scoring.scorer",
+    "score_stream": "scoring.scorer",
     "serve": "runs.serve",
     "serve_async": "runs.serve",
     "show": "runs.show",
     "show_async": "runs.show",
     "simulate_retries": "runs.simulation",
     "simulate_retries_async": "runs.simulation",
-    "table": "tables",
-    "to_dataset": "hf_dataset",
+    "table": "io.tables",
+    "to_dataset": "io.hf_dataset",
     "train": "runs.train:train",
     "train_async": "runs.train",
     "watch": "runs.watch",
     "watch_async": "runs.watch",
-    "write_labels": "store",
+    "write_labels": "io.store",
     "write_table": "runs.data",
     "write_table_async": "runs.data",
-    "write_trajectories": "store",
+    "write_trajectories": "io.store",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

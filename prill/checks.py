@@ -44,7 +44,7 @@ def missing_image(path: str) -> str | None:
     """What to say of a screenshot that is not a file; None where it is one."""
     if os.path.isfile(path):
         return None
-    from prill.registry import nearest
+    from prill.config.registry import nearest
 
     folder, name = os.path.split(path)
     try:
@@ -149,7 +149,7 @@ def _shown(value: object) -> str:
 
 
 def _near(expected: str, value: object) -> str:
-    from prill.registry import nearest
+    from prill.config.registry import nearest
 
     if expected == _WORDS[str] and isinstance(value, int | float):
         return f" (did you mean {_shown(str(value))}?)"

@@ -21,14 +21,14 @@ from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import UsageError
-from prill.files.checksums import CHECKSUMS, Checksums
-from prill.files.outputs import expect_place, failures, part_of
+from prill.io.checksums import CHECKSUMS, Checksums
+from prill.io.outputs import expect_place, failures, part_of
+from prill.io.store import copy_image, encode
 from prill.refine.demonstration import Teacher
 from prill.refine.filter import Filtered, KeptStep
 from prill.refine.formats import KINDS, Kind, make_format
 from prill.refine.report import page
 from prill.refine.rows import Note, Row, dpo_rows, kto_rows, sft_rows
-from prill.store import copy_image, encode
 
 FORMAT = "prill rows 1"
 MANIFEST, PAGE, IMAGES = "manifest.json", "report.html", "images"

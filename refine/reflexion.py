@@ -1,9 +1,9 @@
 """Reflexion with any judge (arXiv 2303.11366; the refinement of arXiv 2404.06474, section 5): attempt, verdict, lesson.
 
 All tasks that go on are played, then judged, then reflected on, and so again; or one task after the other (`RetrySpec.order`).
-Each attempt goes through the one loop (`prill.loop`) and the one recorder (`prill.record`). Everything is kept as soon as it is
-there, by task and attempt, so that a run that was killed goes on. An oracle's labels go from the recorder to the labels file,
-and from there to the results; agent, judge and reflector are handed trajectories and verdicts only.
+Each attempt goes through the one loop (`prill.episodes.loop`) and the one recorder (`prill.episodes.record`). Everything is
+kept as soon as it is there, by task and attempt, so that a run that was killed goes on. An oracle's labels go from the recorder
+to the labels file, and from there to the results; agent, judge and reflector are handed trajectories and verdicts only.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from typing import Any, Generic
 
 import msgspec
 
+from prill.config.toml import read_table
+from prill.episodes.loop import is_unpaid
+from prill.episodes.record import Episode, Recorded, record
+from prill.episodes.run_folder import LABELS, RunFolder
 from prill.errors import BudgetSpent, NoEvidence, Unscored, UsageError
 from prill.evaluators.judgement import Judgement, verdict_of
-from prill.files.checksums import Checksums
-from prill.files.kinds import TRAJECTORIES
-from prill.files.outputs import append_whole, failures, write_output
-from prill.files.toml import read_table
-from prill.loop import is_unpaid
+from prill.io.checksums import Checksums
+from prill.io.kinds import TRAJECTORIES
+from prill.io.outputs import append_whole, failures, write_output
+from prill.io.store import copy_image, encode, read_verdicts
+from prill.io.verdict_log import RETRIED, VerdictLog
 from prill.models.calls import together
 from prill.models.guard import PATIENCE
 from prill.models.ledger import metered
 from prill.protocols import E, Evaluator, Learner, Lender
-from prill.record import Episode, Recorded, record
 from prill.refine.outcomes import (
     LESSONS,
     RESULTS,
@@ -58,11 +61,8 @@ from prill.refine.retries import (
     threshold_of,
     told,
 )
-from prill.run_folder import LABELS, RunFolder
-from prill.scoring import score_stream
-from prill.store import copy_image, encode, read_verdicts
+from prill.scoring.scorer import score_stream
 from prill.types import EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
-from prill.verdict_log import RETRIED, VerdictLog
 
 _AT_ONCE = 16  # lessons
 

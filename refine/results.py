@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
 from prill.evaluators.labels import template_of
 from prill.evaluators.metrics import intervals, wilson
-from prill.files.kinds import TRAJECTORIES
-from prill.files.lines import read_lines
-from prill.files.outputs import write_output
-from prill.labels.truth import gold_labels
+from prill.io.kinds import TRAJECTORIES
+from prill.io.lines import read_lines
+from prill.io.outputs import write_output
+from prill.io.store import read_labels, read_trajectories, read_verdicts
+from prill.io.truth import gold_labels
 from prill.refine.study_files import BASE as BASE  # here, too: these are the names of what is read here
 from prill.refine.study_files import MANIFEST as MANIFEST
 from prill.refine.study_files import ROWS as ROWS
 from prill.refine.study_files import STUDY as STUDY
 from prill.refine.study_files import check_study, decoded, verdicts_suffix
 from prill.refine.study_files import read_manifest as read_manifest
-from prill.run_folder import LABELS
-from prill.store import read_labels, read_trajectories, read_verdicts
 from prill.types import Verdict
 from prill.ui.report.lines import Level, Line, Point, line_chart
 

@@ -1,4 +1,4 @@
-"""The files of a study of filtered behavioural cloning, held to what the study wrote (see `prill.files.checksums`).
+"""The files of a study of filtered behavioural cloning, held to what the study wrote (see `prill.io.checksums`).
 
 The record of the study's folder has its settings and what its rounds made. Each folder of recordings has a record of its own,
 which also says where in the study it belongs, so that what two arms played cannot change places.
@@ -14,10 +14,10 @@ from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
+from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
-from prill.files.checksums import Checksums
-from prill.files.kinds import TRAJECTORIES
-from prill.run_folder import LABELS
+from prill.io.checksums import Checksums
+from prill.io.kinds import TRAJECTORIES
 
 BASE, ROWS, ADAPTER = "base", "rows.jsonl", "adapter"
 STUDY, MANIFEST, PLAYED = "study.json", "manifest.json", "played.txt"

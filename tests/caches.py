@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prill.cache import cache_folder
+from prill.io.cache import cache_folder
 
 
 def own_cache(folder: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from prill.files.checksums import CHECKSUMS
+from prill.io.checksums import CHECKSUMS
 
 
 def as_killed(folder: Path) -> None:

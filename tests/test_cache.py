@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from prill.cache import DiskCache, InFlight, cache_folder
 from prill.errors import UsageError
+from prill.io.cache import DiskCache, InFlight, cache_folder
 
 
 def test_caches_share_one_file(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from prill.checks import check_record
 from prill.cli import main
 from prill.errors import EndpointError, InputError, NoEvidence, UsageError
 from prill.evaluators import Constant, Vote
-from prill.scoring import score_files
+from prill.scoring.scorer import score_files
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, StepLabel, Task, Trajectory, Verdict
 
 odd: Any = object()
@@ -120,11 +120,11 @@ def test_a_checked_record_can_be_read_back(name: str, value: Any) -> None:
     """Whatever is put into a field: it is refused by name, or what is written is a record again."""
     record = task(**{name: value}) if name in ("goal", "platform", "site") else run(**{name: value})
     try:
-        line = prill.store.encode_trajectory(record, Path("/"))
+        line = prill.io.store.encode_trajectory(record, Path("/"))
     except InputError as error:
         assert name in str(error)
     else:
-        again = prill.store.decode_trajectory(line, Path("/"))
+        again = prill.io.store.decode_trajectory(line, Path("/"))
         assert getattr(again, name, None) == getattr(record, name, None) or name in ("steps", "goal", "platform", "site")
 
 

@@ -17,10 +17,10 @@ import prill
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
 from prill.cli.words import Switches, Words
+from prill.config.registry import load_object
 from prill.config.values import Config, config_options
 from prill.errors import UsageError
 from prill.refine import Arm
-from prill.registry import load_object
 
 
 @dataclass(frozen=True)
@@ -1015,7 +1015,7 @@ def test_wrong_flags_are_named(argv: list[str], message: str) -> None:
     [
         ("limits = 3", "limits: there is no such option (did you mean 'limit'?)"),
         ("limit = 0", "limit: Expected `int` >= 1"),
-        ("judge = {nam = 'vlm'}", "judge.name: expected the name of a judge"),
+        ("judge = {nam = 'vlm'}", "judge.name is missing: name the judge (given: nam)"),
     ],
 )
 def test_wrong_keys_are_named_with_their_file(table: str, message: str, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from prill.cache import DiskCache
 from prill.captioner.files import FileCaptioner
 from prill.errors import UsageError
-from prill.store import Intake
+from prill.io.cache import DiskCache
+from prill.io.store import Intake
 from prill.testing import MockServer
 
 from . import connections

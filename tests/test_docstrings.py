@@ -16,9 +16,9 @@ from typing import Any, Protocol, is_typeddict
 
 import pytest
 
+import prill.config.registry
 import prill.errors
 import prill.protocols
-import prill.registry
 
 ROOT = Path(__file__).resolve().parents[1]
 SECTION = re.compile(r"^(Args|Returns|Yields|Raises):\n((?: {4}.*\n|\n)+)", re.MULTILINE)
@@ -153,7 +153,7 @@ def test_classes_say_what_they_are_made_of() -> None:
             continue
         if "__init__" not in vars(thing) and not items(own_doc(thing), "Args"):
             continue  # it is made as what it inherits from
-        described = {option.name for option in prill.registry.options_of(thing).values() if option.description}
+        described = {option.name for option in prill.config.registry.options_of(thing).values() if option.description}
         asked = [parameter for parameter in parameters(thing) if parameter not in described]
         if items(own_doc(thing), "Args") != asked:
             wrong[name] = f"Args: {items(own_doc(thing), 'Args')}, parameters: {asked}"
@@ -161,7 +161,7 @@ def test_classes_say_what_they_are_made_of() -> None:
 
 
 def is_error(name: str, module: str) -> bool:
-    places = (vars(sys.modules[module]), vars(builtins), vars(prill.errors), vars(prill.registry))
+    places = (vars(sys.modules[module]), vars(builtins), vars(prill.errors), vars(prill.config.registry))
     found = next((place[name] for place in places if name in place), None)
     return inspect.isclass(found) and issubclass(found, BaseException)
 

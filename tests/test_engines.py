@@ -23,17 +23,17 @@ from PIL import Image
 
 from prill.captioner.bulk import CaptionTally, caption_files
 from prill.captioner.files import read_captions
+from prill.config.registry import OptionError
 from prill.errors import EndpointGone, MissingExtra, NoEvidence, PrillError, UsageError
 from prill.evaluators.registry import make_judge
+from prill.io.verdict_log import VerdictLog
 from prill.protocols import Engine, Evaluator, Work
-from prill.registry import OptionError
-from prill.scoring import score_files
+from prill.scoring import ray_driver
+from prill.scoring.engines import make_engine
+from prill.scoring.parts import Shards, shard_of
+from prill.scoring.ray_data import RayEngine, RaySpec, Run
+from prill.scoring.scorer import score_files
 from prill.types import EvaluatorInfo, Observation, Trajectory, Verdict
-from prill.verdict_log import VerdictLog
-from prill.workers import ray_driver
-from prill.workers.engines import make_engine
-from prill.workers.parts import Shards, shard_of
-from prill.workers.ray_data import RayEngine, RaySpec, Run
 
 from .test_scoring import verdicts, write
 

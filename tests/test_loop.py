@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure, Refusal
-from prill.loop import run_episode
-from prill.store import write_trajectories
+from prill.io.store import write_trajectories
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 TASK = Task(id="t", goal="count")

@@ -15,8 +15,8 @@ from prill.captioner.ocr import OCRCaptioner, TextBox
 from prill.cli import main
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
-from prill.registry import load_object
-from prill.store import read_trajectories
+from prill.config.registry import load_object
+from prill.io.store import read_trajectories
 from prill.testing import MockServer
 from prill.types import Trajectory
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.pool import Pool
+from prill.episodes.record import Episode, Recorded, record
+from prill.episodes.run_folder import RunFolder
 from prill.errors import EndpointError, EnvironmentFailure, TransportFailure, UsageError
-from prill.record import Episode, Recorded, record
-from prill.run_folder import RunFolder
-from prill.store import read_labels, read_trajectories
+from prill.io.store import read_labels, read_trajectories
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 
@@ -289,7 +289,7 @@ async def test_stray_label_is_replaced(tmp_path: Path) -> None:
 
 
 async def test_second_run_in_folder_is_refused(tmp_path: Path) -> None:
-    from prill.run_folder import RunFolder
+    from prill.episodes.run_folder import RunFolder
 
     with RunFolder(tmp_path), pytest.raises(UsageError, match="another process is recording"):
         await record(Pool([Counter()]), episodes("a"), tmp_path)
@@ -302,7 +302,7 @@ PROGRAM = """
     sys.path.insert(0, sys.argv[3])
     from test_record import Clicks, Counter, episodes, names
     from prill.emulators.pool import Pool
-    from prill.record import record
+    from prill.episodes.record import record
 
     kill_at = int(sys.argv[2])
     steps = 0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from prill.episodes.run_folder import RunFolder
 from prill.errors import InputError, UsageError
-from prill.run_folder import RunFolder
-from prill.store import read_labels, read_trajectories, write_labels
+from prill.io.store import read_labels, read_trajectories, write_labels
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 from .records import as_killed, as_of_old

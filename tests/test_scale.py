@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prill.registry import load_file
+from prill.config.registry import load_file
 
 scale: Any = load_file(Path(__file__).parents[1] / "benchmarks/scale.py")
 # One core, one call at a time, ten seconds an answer, a second of the core before it and one after it.

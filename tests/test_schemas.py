@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from prill.files.kinds import Kind
-from prill.schemas import KINDS, check_file, schema
-from prill.store import encode
+from prill.io.kinds import Kind
+from prill.io.schemas import KINDS, check_file, schema
+from prill.io.store import encode
 from prill.types import Criterion, EvaluatorInfo, Findings, LabelRecord, Opinion, StepLabel, StepVerdict, Usage, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]

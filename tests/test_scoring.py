@@ -14,9 +14,9 @@ import pytest
 from prill.captioner import GivenCaption
 from prill.errors import CallTimeout, EndpointError, UsageError
 from prill.evaluators.outcome import CaptionJudge
+from prill.io.store import decode_trajectory, read_verdicts
 from prill.protocols import Reply
-from prill.scoring import Tally, score, score_files, score_stream, verdict_key
-from prill.store import decode_trajectory, read_verdicts
+from prill.scoring.scorer import Tally, score, score_files, score_stream, verdict_key
 from prill.testing import ScriptedModel
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Verdict
 
@@ -224,7 +224,7 @@ async def test_concurrency_is_the_models(asked: int | None, at_once: int) -> Non
 
 NOTEBOOK = """
 import asyncio
-from prill.scoring import wait_for
+from prill.scoring.scorer import wait_for
 
 async def run():
     try:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prill.errors import InputError, UsageError
-from prill.store import (
+from prill.io.store import (
     BadLine,
     OnError,
     decode_trajectory,
@@ -161,7 +161,7 @@ def test_broken_lines_are_left_out_and_counted(tmp_path: Path, caplog: pytest.Lo
     path = broken_file(tmp_path)
     assert [run.id for run in read_trajectories(path, on_error="skip")] == ["1", "2", "3"]
     assert caplog.messages == [f"{path}: 2 broken lines left out; the first is {path}:2: missing field `goal` - at `$.task`"]
-    assert [(record.name, record.levelname) for record in caplog.records] == [("prill.store", "WARNING")]
+    assert [(record.name, record.levelname) for record in caplog.records] == [("prill.io.store", "WARNING")]
     caplog.clear()
     reading = read_trajectories(path, on_error="skip")
     assert [next(reading).id for _ in range(2)] == ["1", "2"]

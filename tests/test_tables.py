@@ -16,8 +16,8 @@ import pytest
 
 import prill
 from prill.errors import MissingExtra, UsageError
-from prill.store import encode
-from prill.tables import Table, Verdicts, printable, table
+from prill.io.store import encode
+from prill.io.tables import Table, Verdicts, printable, table
 from prill.types import EvaluatorInfo, LabelRecord, Usage, Verdict
 
 JUDGE = EvaluatorInfo("vlm", "1", "gpt")

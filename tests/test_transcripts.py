@@ -15,8 +15,8 @@ from prill.captioner import GivenCaption
 from prill.errors import CallTimeout, UsageError
 from prill.evaluators.baselines import SelfReport
 from prill.evaluators.outcome import CaptionJudge
-from prill.scoring import score, score_files
-from prill.store import read_verdicts
+from prill.io.store import read_verdicts
+from prill.scoring.scorer import score, score_files
 from prill.testing import ScriptedModel
 from prill.transcripts import (
     Call,

@@ -8,7 +8,7 @@ import pytest
 
 from prill.errors import UsageError
 from prill.evaluators.baselines import oracle
-from prill.labels.truth import gold_labels, truth_of, votes_of, why_undecided
+from prill.io.truth import gold_labels, truth_of, votes_of, why_undecided
 from prill.types import LabelRecord
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from prill.errors import UsageError
-from prill.store import encode, read_verdicts
+from prill.io.store import encode, read_verdicts
+from prill.io.verdict_log import VerdictLog
 from prill.types import EvaluatorInfo, Verdict
-from prill.verdict_log import VerdictLog
 
 INFO = EvaluatorInfo("vlm", "1", "m", "sha256:0", {"frames": 1, "list": [1]})
 

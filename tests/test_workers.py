@@ -26,12 +26,12 @@ from prill.evaluators.registry import make_judge
 from prill.models.client import OpenAIModel
 from prill.models.ledger import Ledger, Price
 from prill.protocols import Evaluator
-from prill.scoring import score_files
+from prill.scoring.line import Line
+from prill.scoring.scorer import score_files
+from prill.scoring.seats import Seat, Table, packing_for
 from prill.testing import Faults
 from prill.testing.endpoint.server import serving
 from prill.transcripts import read_transcripts
-from prill.workers.line import Line
-from prill.workers.seats import Seat, Table, packing_for
 
 from .test_scoring import verdicts, write
 

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from prill.config.registry import Entry, Option, Registry, options_of, read_options
 from prill.config.values import PartConfig
-from prill.registry import Entry, Option, Registry, options_of, read_options
 
 if TYPE_CHECKING:
-    from prill.store import BadLine
+    from prill.io.store import BadLine
     from prill.types import LabelRecord, Trajectory
 
 _HERE = "prill.datasets.formats"

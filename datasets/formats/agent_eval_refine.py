@@ -26,7 +26,7 @@ from prill.actions.webarena import parse_action, site_of, split_answer
 from prill.datasets.reading.configs import config_values, sites_in
 from prill.datasets.reading.records import decode_json, image_in, read_file, read_record, read_rows
 from prill.errors import InputError, UsageError
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Platform, Step, Task, Trajectory
 
 LOG, RECORDS = "trajectory_log.json", "records"

@@ -16,8 +16,8 @@ from prill.datasets.reading.browsergym import Summary, Turn, oracle_label, plain
 from prill.datasets.reading.records import date_in, decode_json, image_in, read_file, read_record
 from prill.datasets.reading.safe_pickle import fields, load_pickle
 from prill.errors import InputError, UsageError
-from prill.files.lines import valid_unicode
-from prill.store import BadLine
+from prill.io.lines import valid_unicode
+from prill.io.store import BadLine
 from prill.types import LabelRecord, Observation, Task, Trajectory
 
 _STEP = re.compile(r"step_(\d+)\.pkl\.gz")

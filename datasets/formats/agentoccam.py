@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from os import PathLike
 
 from prill.errors import InputError, UsageError
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import LabelRecord
 
 _GRADES = (0.0, 0.5, 1.0)

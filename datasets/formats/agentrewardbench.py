@@ -17,7 +17,7 @@ from pathlib import Path
 from prill.datasets.reading.browsergym import Summary, Turn, oracle_label, plain_task_id, steps_of
 from prill.datasets.reading.records import date_in, decode_json, read_file, read_record
 from prill.errors import InputError, UsageError
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import LabelRecord, Observation, Task, Trajectory
 
 # Of annotations.csv: the columns that are needed, and the answers that are decisions.

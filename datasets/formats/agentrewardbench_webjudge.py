@@ -15,8 +15,8 @@ from os import PathLike
 from prill.datasets.reading.browsergym import Summary, Turn, oracle_label, plain_task_id, steps_of
 from prill.datasets.reading.records import find_rows, image_in, read_rows
 from prill.errors import Unparsable, UsageError
+from prill.io.store import BadLine
 from prill.models.replies import ReplyFormat
-from prill.store import BadLine
 from prill.types import EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Usage, Verdict
 
 _HEADING = re.compile(r"\A[\s#*]*Reasoning[\s*:]*(?=\S)", re.IGNORECASE)

@@ -26,7 +26,7 @@ from prill.datasets.reading.images import ImageFolder, ImageStore, image_store, 
 from prill.datasets.reading.records import UNREADABLE, read_file
 from prill.datasets.reading.tfrecord import begins_tfrecord, parse_example, read_records
 from prill.errors import InputError, UsageError
-from prill.store import BadLine, open_lines, read_lines
+from prill.io.store import BadLine, open_lines, read_lines
 from prill.types import Action, Observation, Point, Step, Task, Trajectory
 
 SETS = ("google_apps", "install", "web_shopping", "general", "single")

@@ -15,7 +15,7 @@ import msgspec
 
 from prill.actions.ending import claim_in, with_claim
 from prill.datasets.reading.records import find_rows, read_rows
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 # The screen size is not recorded. Boxes of most runs end at these numbers, the Pixel 6 that AndroidWorld asks for.

@@ -21,7 +21,7 @@ from prill.datasets.reading.images import RecordImages, image_size_or_none, imag
 from prill.datasets.reading.records import date_in, decode_json, read_record
 from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import Task, Trajectory
 
 _START = "call_start_url_navigation"  # the id of a call that is the harness's, before the task is told

@@ -22,10 +22,10 @@ import msgspec
 from prill.datasets.reading.records import UNREADABLE
 from prill.datasets.reading.safe_pickle import fields, load_pickle
 from prill.errors import InputError, MissingExtra, UsageError
+from prill.io.store import BadLine, open_lines
 from prill.pages.conversations import without_pages
 from prill.pages.scores import Scores, read_scores, sample_ids
 from prill.pages.state import PageState
-from prill.store import BadLine, open_lines
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 _KINDS = {"CLICK": "click", "TYPE": "type", "SELECT": "select"}

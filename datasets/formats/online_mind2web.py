@@ -27,7 +27,7 @@ from prill.datasets.reading.images import image_size_or_none
 from prill.datasets.reading.records import decode_json, image_in, read_file, read_rows
 from prill.datasets.reading.tool_calls import fraction, kind_of, tool_action
 from prill.errors import InputError, UsageError
-from prill.store import BadLine, open_lines
+from prill.io.store import BadLine, open_lines
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 _Size = tuple[float, float] | None

@@ -20,7 +20,7 @@ from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, read_rows
 from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
-from prill.store import BadLine, read_lines
+from prill.io.store import BadLine, read_lines
 from prill.types import Task, Trajectory
 
 _ENDPOINT = "/v1/chat/completions"

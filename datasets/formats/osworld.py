@@ -38,8 +38,8 @@ from prill.datasets.reading.records import (
 )
 from prill.datasets.reading.tool_calls import fraction, tool_action
 from prill.errors import InputError, UsageError
-from prill.files.lines import valid_unicode
-from prill.store import BadLine, read_lines
+from prill.io.lines import valid_unicode
+from prill.io.store import BadLine, read_lines
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 # The virtual machine's screen where neither a screenshot nor `args.json` tells: OSWorld's default.

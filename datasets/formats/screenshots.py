@@ -16,7 +16,7 @@ import msgspec
 
 from prill.datasets.reading.records import decode_json, image_in, read_file, read_record
 from prill.errors import InputError, UsageError
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import Observation, Task, Trajectory
 
 GOAL = "Describe this screen"

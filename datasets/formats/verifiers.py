@@ -22,7 +22,7 @@ from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, read_rows
 from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import LabelRecord, Task, Trajectory
 
 _RESULTS, _TRACES = "results.jsonl", "traces.jsonl"

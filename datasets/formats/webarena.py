@@ -19,7 +19,7 @@ from prill.datasets.reading.configs import config_values, sites_in
 from prill.datasets.reading.images import ImageFolder, image_store
 from prill.datasets.reading.records import date_in, read_record
 from prill.errors import InputError, UsageError
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import LabelRecord, Observation, Step, Task, Trajectory
 
 _NAME = re.compile(r"render_(\d+)(?:_(\d+))?\.html")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from prill.actions.elements import with_element
-from prill.files.lines import valid_unicode
+from prill.io.lines import valid_unicode
 from prill.types import Action, LabelRecord, Observation, Step
 
 # Verb -> kind and the names of its arguments. Scroll distances stay in the text: they are pixels of an unknown screen.

@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from prill.errors import InputError, UsageError
-from prill.store import BadLine, open_lines, read_lines
+from prill.io.store import BadLine, open_lines, read_lines
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")

@@ -16,7 +16,7 @@ from typing import Any
 
 from prill.datasets.reading.records import read_at_most
 from prill.errors import InputError, UsageError
-from prill.store import open_lines
+from prill.io.store import open_lines
 
 # A step with its page trees takes some MB; more is damage, or an archive made to fill the memory.
 _LARGEST = 256 * 2**20

@@ -14,7 +14,7 @@ from PIL import Image
 
 from prill.cli import main
 from prill.emulators.browser.chromium import Chromium
-from prill.store import encode, read_labels, read_verdicts
+from prill.io.store import encode, read_labels, read_verdicts
 from prill.types import LabelRecord, StepLabel
 from prill.ui.annotate.label_log import LabelLog
 from prill.ui.annotate.server import serving

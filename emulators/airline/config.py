@@ -9,13 +9,13 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
+from prill.config.registry import read_options
 from prill.emulators.airline.environment import SCENARIOS, Airline, AirlineSpec, Service, service_of
 from prill.emulators.browser.config import PagesConfig
 from prill.emulators.settings import Playing, Scripts, Setting
 from prill.emulators.task_source import Names, task_names, words_of
 from prill.errors import UsageError
 from prill.protocols import Policy
-from prill.registry import read_options
 
 
 @dataclass(frozen=True, kw_only=True)

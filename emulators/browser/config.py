@@ -7,13 +7,13 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
+from prill.config.registry import OptionError, options_of
 from prill.config.values import config_options
 from prill.emulators.browser.environment import PageSpec
 from prill.emulators.registry import make_environment
 from prill.emulators.settings import EnvironmentConfig, Playing, Setting, task_setting
 from prill.emulators.task_source import GoalsConfig, task_contents
 from prill.errors import UsageError
-from prill.registry import OptionError, options_of
 
 _PAGES = frozenset({"tasks", "viewport", "whole_page", "pause", "traces"})
 

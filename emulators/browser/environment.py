@@ -27,7 +27,7 @@ from prill.emulators.browser.tabs import Tabs, free_path
 from prill.emulators.browser.view import View
 from prill.emulators.screenshots import keep_screenshot
 from prill.errors import EnvironmentFailure, MissingExtra, UsageError
-from prill.files.lines import valid_unicode
+from prill.io.lines import valid_unicode
 from prill.types import Action, Observation, Point, Task
 
 if TYPE_CHECKING:

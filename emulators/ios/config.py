@@ -8,12 +8,12 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
+from prill.config.registry import options_of
 from prill.emulators.ios.environment import IosSpec
 from prill.emulators.phones import device_words, one_a_worker
 from prill.emulators.registry import make_environment
 from prill.emulators.settings import Playing, Setting, task_setting
 from prill.emulators.task_source import GoalsConfig, task_contents
-from prill.registry import options_of
 from prill.types import Platform
 
 

@@ -13,7 +13,7 @@ from prill.emulators.mind2web.environment import Mind2Web, Mind2WebSpec, Recordi
 from prill.emulators.settings import EnvironmentConfig, Playing, Setting
 from prill.emulators.task_source import Names, task_names, words_of
 from prill.errors import UsageError
-from prill.files.kinds import TRAJECTORIES
+from prill.io.kinds import TRAJECTORIES
 from prill.pages.steps import Marking, Match, Scheme
 
 

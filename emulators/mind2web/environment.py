@@ -19,12 +19,12 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import EnvironmentFailure, InputError, UsageError
-from prill.files.lines import folder_of, read_lines
+from prill.io.lines import folder_of, read_lines
+from prill.io.store import decode_trajectory
 from prill.pages.conversations import rejoined, without_pages
 from prill.pages.state import PageState, read_state
 from prill.pages.steps import TOP, Asked, Marking, Match, Scheme, StepScore, asked_of
 from prill.pages.tree import Page
-from prill.store import decode_trajectory
 from prill.types import Action, LabelRecord, Observation, StepLabel, Task, Trajectory
 
 _SHOWN = 50  # candidates around which a page is kept on record

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from prill.actions.webarena import site_of
+from prill.config.registry import read_options
 from prill.config.values import name_of
 from prill.emulators.browser.config import PagesConfig
 from prill.emulators.settings import Playing, Scripts, Setting
@@ -20,7 +21,6 @@ from prill.emulators.webarena.environment import WebArenaSpec
 from prill.errors import EnvironmentFailure, UsageError
 from prill.models.registry import ModelLike
 from prill.protocols import Policy
-from prill.registry import read_options
 from prill.types import Action, LabelRecord, Step, Task, Trajectory
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+from prill.config.registry import load_object
 from prill.errors import UsageError
 from prill.evaluators.attacks import agent, page
 from prill.evaluators.attacks.texts import attack_texts
 from prill.models.prompts import content_hash
-from prill.registry import load_object
 from prill.types import Trajectory
 
 Attack = Callable[[Trajectory], Trajectory | None]

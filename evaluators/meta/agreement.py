@@ -15,9 +15,9 @@ from prill.evaluators.fitted.overlap import Overlap, fitted_caution, overlap_of
 from prill.evaluators.labels import cluster, latest_verdicts, task_names
 from prill.evaluators.meta.figure import HEADING, Figure, about_intervals, figure_row
 from prill.evaluators.metrics import FIGURES, Method, auc, auc_interval, figures, intervals, method_of, wilson
-from prill.labels.truth import RULES, labels_of, truth_of, why_undecided
-from prill.store import read_labels, read_trajectories, read_verdicts
-from prill.tables import Table, printable
+from prill.io.store import read_labels, read_trajectories, read_verdicts
+from prill.io.tables import Table, printable
+from prill.io.truth import RULES, labels_of, truth_of, why_undecided
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, UnscoredReason, Verdict
 
 if TYPE_CHECKING:

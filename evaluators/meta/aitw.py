@@ -17,7 +17,7 @@ from prill.errors import UsageError
 from prill.evaluators.labels import cluster, task_of
 from prill.evaluators.meta.agreement import shares
 from prill.evaluators.meta.figure import Figure
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import Action, Point, Trajectory
 
 # The rules of the data set's own matching code, distances as fractions of the screen.

@@ -13,7 +13,7 @@ from itertools import combinations
 
 from prill.evaluators.labels import cluster
 from prill.evaluators.metrics import FIGURES, intervals
-from prill.labels.truth import labels_of, votes_of
+from prill.io.truth import labels_of, votes_of
 from prill.types import LabelRecord
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
+from prill.config.toml import parse_toml
 from prill.errors import UsageError
 from prill.evaluators.labels import gold_labels
 from prill.evaluators.metrics import wilson
-from prill.files.toml import parse_toml
 from prill.types import LabelRecord
 
 _SUFFIX = "_corrections.toml"

@@ -11,6 +11,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from prill.config.registry import nearest
 from prill.errors import NoEvidence, UsageError
 from prill.evaluators.attacks.families import ON_SCREENSHOTS, Variant, families, own_attacks
 from prill.evaluators.attacks.texts import attack_texts
@@ -18,10 +19,9 @@ from prill.evaluators.fitted.overlap import Overlap, overlap_of
 from prill.evaluators.labels import gold_labels, task_of
 from prill.evaluators.metrics import DRAWS, wilson
 from prill.evaluators.wrappers.rewritten import Rewritten
+from prill.io.store import BadLine, Intake, read_labels, read_verdicts
 from prill.protocols import Evaluator
-from prill.registry import nearest
-from prill.scoring import Tally, score_files
-from prill.store import BadLine, Intake, read_labels, read_verdicts
+from prill.scoring.scorer import Tally, score_files
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ import numpy as np
 
 from prill.bench.mind2web import played_turn, recorded_turns
 from prill.evaluators.metrics import intervals, wilson
+from prill.io.store import read_trajectories
 from prill.pages.conversations import conversation_of
 from prill.pages.scores import read_scores, sample_ids
 from prill.pages.state import read_state
 from prill.refine.results import swapped_p
-from prill.store import read_trajectories
 from prill.ui.report.lines import Line, Point, row_chart
 
 KINDS = {"none": "turns that stand alone", "same": "the same again", "other": "the other one", "back": "all that refer back"}

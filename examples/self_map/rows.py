@@ -14,11 +14,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from prill.files.outputs import write_output
+from prill.io.outputs import write_output
+from prill.io.store import read_trajectories
 from prill.pages.conversations import rejoined
 from prill.pages.state import read_state
 from prill.policies.registry import make_policy
-from prill.store import read_trajectories
 from prill.testing import ScriptedModel
 from prill.types import Trajectory
 

@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from prill.actions.webarena import describe
+from prill.config.registry import nearest
 from prill.errors import NoEvidence, Truncated, UsageError
 from prill.models.prompts import content_hash
 from prill.models.replies import excerpt
@@ -25,7 +26,6 @@ from prill.policies.step.grammar import Call, UnreadableAction, read_call, read_
 from prill.policies.step.library import AUTO, STOP, Library, Template, library_for, load_library, shipped_libraries
 from prill.policies.step.page import Shown, one_line, show
 from prill.protocols import LanguageModel, Message, SampledModel
-from prill.registry import nearest
 from prill.types import Action, Observation, Platform, Step, Task, Usage
 
 NOTHING = "N/A"

@@ -23,10 +23,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from prill.actions.webarena import parse_action
+from prill.config.registry import nearest
 from prill.errors import UsageError
 from prill.models.prompts import content_hash
 from prill.policies.step.grammar import UnreadableAction, read_call
-from prill.registry import nearest
 from prill.types import Task
 
 AUTO = "auto"

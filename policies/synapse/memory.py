@@ -22,8 +22,8 @@ import msgspec
 from msgspec.structs import replace
 
 from prill.errors import UsageError
-from prill.files.checksums import Checksums
-from prill.files.outputs import make_folder, write_output
+from prill.io.checksums import Checksums
+from prill.io.outputs import make_folder, write_output
 from prill.models.prompts import content_hash
 from prill.policies.embedders import Embedder, Fitted
 

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import InputError, NoEvidence, Unparsable, UsageError
+from prill.io.store import read_trajectories
 from prill.models.calls import limits_of
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
 from prill.pages.state import PageState, read_state
@@ -32,7 +33,6 @@ from prill.policies.embedders import Embedder, make_embedder
 from prill.policies.synapse.memory import EXEMPLARS, Exemplar, Memory, Turn
 from prill.policies.synapse.prompting import tokens_of, until
 from prill.protocols import LanguageModel, Message
-from prill.store import read_trajectories
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 _STOPS = ("Task:", "obs:")  # the paper's

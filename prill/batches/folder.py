@@ -20,9 +20,9 @@ from typing import IO, Any, Literal, Self
 
 import msgspec
 
-from prill.cache import scratch_database
 from prill.errors import InputError, UsageError
-from prill.files.outputs import LockedFolder, failures, make_folder, part_of, write_output, writing
+from prill.io.cache import scratch_database
+from prill.io.outputs import LockedFolder, failures, make_folder, part_of, write_output, writing
 from prill.types import EvaluatorInfo
 
 MANIFEST = "batch.json"

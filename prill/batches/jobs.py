@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from prill.batches.folder import URL, Api, BatchFolder, RequestFile
 from prill.errors import EndpointError, InputError, MissingExtra, UsageError
-from prill.files.outputs import expect_place, failures, part_of
+from prill.io.outputs import expect_place, failures, part_of
 from prill.models.transport import Endpoint, http_library
 from prill.models.wire import error_message
 

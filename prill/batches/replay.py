@@ -11,6 +11,7 @@ from typing import Any
 
 from prill.batches.folder import Answers, BatchFolder, StageWriter, request_id
 from prill.errors import AnswerPending, UsageError
+from prill.io.store import Intake
 from prill.models.calls import PerGoal
 from prill.models.client import OpenAIModel
 from prill.models.dialect import Dialect
@@ -18,8 +19,7 @@ from prill.models.ledger import at_share_of_price
 from prill.models.prompts import same_codes
 from prill.models.transport import Endpoint, answered_by
 from prill.protocols import Evaluator, every_judge
-from prill.scoring import Tally, score_files, score_stream
-from prill.store import Intake
+from prill.scoring.scorer import Tally, score_files, score_stream
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
 # "50% cost discount compared to synchronous APIs" (OpenAI's documentation of the batch API); others do the same.

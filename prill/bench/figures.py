@@ -14,12 +14,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.bench.papers import ALL, Benchmark, Column, Paper, Theirs, tasks_of, theirs
+from prill.episodes.run_folder import LABELS
 from prill.evaluators.labels import template_of
 from prill.evaluators.metrics import intervals, method_of, wilson
-from prill.files.kinds import TRAJECTORIES
+from prill.io.kinds import TRAJECTORIES
+from prill.io.store import read_labels, read_trajectories
 from prill.refine.outcomes import TaskResult, read_results
-from prill.run_folder import LABELS
-from prill.store import read_labels, read_trajectories
 from prill.types import Usage
 
 if TYPE_CHECKING:

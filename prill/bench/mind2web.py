@@ -20,9 +20,9 @@ import msgspec
 from prill.bench.papers import Paper, theirs
 from prill.errors import InputError
 from prill.evaluators.metrics import intervals, wilson
+from prill.io.store import BadLine, read_trajectories
 from prill.pages.conversations import conversation_of
 from prill.pages.steps import USUAL, Asked, Marking, StepScore, asked_of
-from prill.store import BadLine, read_trajectories
 from prill.types import Trajectory, Usage
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import msgspec
 
 from prill.bench.mind2web import METRICS, Counting, Figure, Figures, RecordedBench, Split
 from prill.bench.tables import FIGURES, PICTURE, TABLES, cell_text, table_text
-from prill.files.outputs import write_output
+from prill.io.outputs import write_output
 from prill.models.ledger import usage_text
 from prill.ui.report.lines import Line, Point, line_chart
 

@@ -16,8 +16,8 @@ from typing import Literal
 
 import msgspec
 
+from prill.config.toml import read_table
 from prill.errors import UsageError
-from prill.files.toml import read_table
 
 Benchmark = Literal["miniwob", "webarena", "airline", "mind2web"]
 ALL = "all"

@@ -9,7 +9,7 @@ import msgspec
 
 from prill.bench.figures import Bench, Row, Section, Share
 from prill.bench.papers import Column, Theirs
-from prill.files.outputs import write_output
+from prill.io.outputs import write_output
 from prill.models.ledger import usage_text
 from prill.ui.report.lines import Line, Point, row_chart
 

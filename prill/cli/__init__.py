@@ -44,7 +44,7 @@ def _run(argv: Sequence[str] | None) -> int:
         return 0
     if command == "completion":
         return _complete(rest)
-    from prill.registry import nearest
+    from prill.config.registry import nearest
 
     guess = nearest(command, {**COMMANDS, **dict.fromkeys(name.partition(" ")[0] for name in COMMANDS), "completion": ""})
     print(f"prill: there is no command {command!r}{guess}; prill --help lists them", file=sys.stderr)
@@ -79,7 +79,11 @@ def _say_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> int
         width = max(map(len, kinds))
         print("\n".join(f"  prill {first} {kind:<{width}}  {purpose}" for kind, purpose in kinds.items()))
         return 0
-    given = f"unknown {rest[0]!r}{import_module('prill.registry').nearest(rest[0], kinds)}; there are" if rest else "say which"
+    given = (
+        f"unknown {rest[0]!r}{import_module('prill.config.registry').nearest(rest[0], kinds)}; there are"
+        if rest
+        else "say which"
+    )
     print(f"prill {first}: {given}: {', '.join(kinds)}", file=sys.stderr)
     return 2
 
@@ -88,7 +92,7 @@ def _run_command(name: str, argv: list[str]) -> int:
     """Runs a command whose command line is derived from its configuration."""
     from prill.cli.derive import derive
     from prill.cli.showing import logs_shown
-    from prill.registry import load_object
+    from prill.config.registry import load_object
 
     command = COMMANDS[name]
     derived = None
@@ -123,7 +127,7 @@ def _run_command(name: str, argv: list[str]) -> int:
         _drop(sys.stdout)
         return 1
     finally:
-        import_module("prill.files.lines").forget_streams()
+        import_module("prill.io.lines").forget_streams()
 
 
 class _Harmless:

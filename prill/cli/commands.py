@@ -72,7 +72,7 @@ _LIMITS = frozenset(
     for name in ("held", "image_bytes", "images", "items", "jobs", "pixels", "request_pixels", "results", "values")
 ) | {"body_timeout", "door"}
 _FILES = dict.fromkeys(("canaries", "canary_labels", "observations", "reference", "student"), "FILE")
-# Options about labels, as `prill.labels.truth` has them.
+# Options about labels, as `prill.io.truth` has them.
 _LABELS = {"source": "S", "truth": "RULE|NAME"}
 
 # Of environments and models: docs/environments.md has them.

@@ -9,8 +9,8 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from prill.cli.commands import COMMANDS, Command
 from prill.cli.derive import Derived, Flag, derive
+from prill.config.registry import Registry, load_object
 from prill.errors import MissingExtra
-from prill.registry import Registry, load_object
 
 SHELLS = ("bash", "zsh", "fish")
 # Where the names of parts stand, by kind.

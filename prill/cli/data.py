@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from prill.cli.showing import progress_bar
 from prill.cli.words import Switches
-from prill.files.outputs import words_beside, write_output
+from prill.io.outputs import words_beside, write_output
 from prill.runs import data
 
 EXIT_ALL, EXIT_NOTHING, EXIT_SOME = 0, 2, 3

@@ -23,11 +23,11 @@ from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
 
 from prill.cli.words import Switches as Switches
 from prill.cli.words import Words as Words
+from prill.config.registry import Option, OptionError, load_object, nearest, read_value
+from prill.config.toml import parse_toml
 from prill.config.values import Config, PartConfig, config_options, inner_config, load_table, merged, name_of
 from prill.errors import PrillError, UsageError
-from prill.files.toml import parse_toml
 from prill.protocols import Captioner, Evaluator, LanguageModel
-from prill.registry import Option, OptionError, load_object, nearest, read_value
 
 _WIDTH = 140
 # Parts that are nested in parts by the type of an option.

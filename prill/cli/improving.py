@@ -18,7 +18,10 @@ import msgspec
 
 from prill.cli.showing import progress_bar, say_problems, show_plan
 from prill.cli.words import Switches
-from prill.files.outputs import is_stdout, words_beside
+from prill.episodes.run_folder import LABELS
+from prill.io.outputs import is_stdout, words_beside
+from prill.io.store import encode
+from prill.io.tables import printable
 from prill.refine.export import figures
 from prill.refine.filtered_bc import Audience
 from prill.refine.outcomes import RESULTS
@@ -28,7 +31,6 @@ from prill.refine.results import BY_ROUND, TABLES
 from prill.refine.training.preflight import Preflight
 from prill.refine.training.spec import OF_PAGES, TrainSpec
 from prill.refine.training.trainer import Progress
-from prill.run_folder import LABELS
 from prill.runs.filter import FilterConfig, FilterResult
 from prill.runs.filter import filter as run_filter
 from prill.runs.filtered_bc import FilteredBCConfig, plan_filtered_bc
@@ -39,13 +41,11 @@ from prill.runs.train import TrainConfig, plan_train
 from prill.runs.train import train as run_train
 from prill.runs.watch import WatchConfig
 from prill.runs.watch import watch as run_watch
-from prill.store import encode
-from prill.tables import printable
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from prill.scoring import Tally
+    from prill.scoring.scorer import Tally
 
 EXIT_ALL, EXIT_ALARM, EXIT_SOME_WITHOUT, EXIT_INTERRUPTED = 0, 1, 3, 130
 _MAX_PROBLEMS = 10

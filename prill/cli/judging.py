@@ -21,8 +21,9 @@ from prill.cli.showing import figures, progress_bar, say_counts, show_plan
 from prill.cli.stopping import stopping_on_ctrl_c
 from prill.cli.words import Switches
 from prill.evaluators.combine import Savings
-from prill.files.outputs import words_beside
-from prill.files.shards import Shard
+from prill.io.outputs import words_beside
+from prill.io.shards import Shard
+from prill.io.verdict_log import RETRIED
 from prill.runs.base import count_trajectories
 from prill.runs.batch import (
     BatchCollectConfig,
@@ -40,8 +41,7 @@ from prill.runs.score import ScoreConfig, ScoreResult, plan_score, score_async
 from prill.runs.show import JudgesConfig, ShowConfig
 from prill.runs.show import judges as list_judges
 from prill.runs.show import show as find_verdicts
-from prill.scoring import Tally
-from prill.verdict_log import RETRIED
+from prill.scoring.scorer import Tally
 
 if TYPE_CHECKING:
     from tqdm import tqdm

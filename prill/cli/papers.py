@@ -11,13 +11,13 @@ from prill.cli.showing import progress_bar, say_problems, show_plan
 from prill.cli.stopping import stopping_on_ctrl_c
 from prill.cli.words import Switches
 from prill.datasets.conversations import Tally
+from prill.io.tables import printable
 from prill.models.ledger import usage_text
 from prill.pages.ranking import RankTally
 from prill.runs import papers
 from prill.runs.base import count_lines
 from prill.runs.bench import BenchConfig, bench_async, plan_bench
 from prill.runs.papers import ConversationsConfig, ConversationsResult, ExemplarsConfig, RankConfig, RankResult
-from prill.tables import printable
 
 _EXIT_DONE, _EXIT_SOME, _EXIT_INTERRUPTED = 0, 3, 130
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from prill.cli.showing import progress_bar, show_plan
 from prill.cli.words import Switches
 from prill.emulators.webarena.config import Finding, WebArenaConfig
-from prill.record import Recorded
+from prill.episodes.record import Recorded
 from prill.runs.devices import DevicesConfig
 from prill.runs.devices import devices as look
 from prill.runs.rollout import RolloutConfig, RolloutResult, plan_rollout, rollout_async

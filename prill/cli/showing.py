@@ -15,7 +15,7 @@ import msgspec
 
 from prill.errors import UsageError
 from prill.runs.plan import RunPlan
-from prill.scoring import Tally
+from prill.scoring.scorer import Tally
 
 if TYPE_CHECKING:
     from tqdm import tqdm

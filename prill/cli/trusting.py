@@ -9,7 +9,8 @@ import sys
 from prill.cli.showing import progress_bar, show_plan
 from prill.cli.words import Switches
 from prill.evaluators.fitted.overlap import fitted_caution
-from prill.files.outputs import words_beside
+from prill.io.outputs import words_beside
+from prill.io.store import encode
 from prill.runs import agree as agreeing
 from prill.runs import fitting
 from prill.runs.agree import AgreeConfig
@@ -20,7 +21,6 @@ from prill.runs.fitting import CalibrateConfig, FitConfig
 from prill.runs.redteam import RedteamConfig, plan_redteam, redteam_async
 from prill.runs.report import ReportConfig
 from prill.runs.report import report as write_report
-from prill.store import encode
 
 EXIT_ALL, EXIT_TURNED, EXIT_SOME, EXIT_INTERRUPTED = 0, 1, 3, 130
 

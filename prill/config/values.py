@@ -16,8 +16,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Self, TypeGuard, Union, get_args, get_origin
 
-from prill.files.toml import read_table
-from prill.registry import Option, OptionError, nearest, options_of, read_value
+from prill.config.registry import Option, OptionError, nearest, options_of, read_value
+from prill.config.toml import read_table
 
 
 class PartConfig(ABC):
@@ -90,8 +90,8 @@ class PartConfig(ABC):
             if not isinstance(name, str) or not (name or cls.may_be_nameless):
                 prefix = f"{path}." if path else ""
                 if name is None:
-                    there = f"; there are: {', '.join(map(str, table))}" if table else ""
-                    raise OptionError(f"{prefix}name is missing: name the {cls.kind}{there}", "name")
+                    given = f" (given: {', '.join(map(str, table))})" if table else ""
+                    raise OptionError(f"{prefix}name is missing: name the {cls.kind}{given}", "name")
                 raise OptionError(f"{prefix}name: expected the name of a {cls.kind}, got {name!r}", "name")
             return cls(name, **{str(key): option for key, option in table.items()})
         if value is None or isinstance(value, int | float | bytes | list | tuple):

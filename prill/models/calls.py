@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from prill.cache import DiskCache, InFlight
 from prill.errors import AnswerPending, BudgetSpent, ContextTooLong, Unscored
+from prill.io.cache import DiskCache, InFlight
 from prill.models.images import image_size
 from prill.models.limits import PIXELS_PER_TOKEN, guessed_tokens, least_reply, size_of
 from prill.models.prompts import NONCE, Prompt, estimate_tokens

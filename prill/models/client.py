@@ -17,7 +17,6 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, Unpack
 import msgspec
 from msgspec import Meta
 
-from prill.cache import DiskCache, InFlight
 from prill.errors import (
     CallTimeout,
     ContextTooLong,
@@ -28,6 +27,7 @@ from prill.errors import (
     Truncated,
     Unparsable,
 )
+from prill.io.cache import DiskCache, InFlight
 from prill.logs import FOR_USERS
 from prill.models.dialect import (
     Dialect,

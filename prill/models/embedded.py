@@ -17,8 +17,8 @@ from typing import Annotated, Any, Self, Unpack
 
 from msgspec import Meta
 
-from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, UsageError
+from prill.io.cache import DiskCache
 from prill.models.client import OpenAIModel
 from prill.models.dialect import RepetitionPenalty, Temperature, TopK, TopP, sampling_options
 from prill.models.ledger import Ledger, Price

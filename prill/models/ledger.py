@@ -18,11 +18,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
+from prill.config.toml import parse_toml
 from prill.errors import BudgetSpent, UsageError
-from prill.files.spending import SpendingFile
-from prill.files.toml import parse_toml
+from prill.io.spending import SpendingFile
+from prill.scoring.seats import OpenSharedBudget, Seat, SharedBudget, Table, seat_packed_for
 from prill.types import Usage
-from prill.workers.seats import OpenSharedBudget, Seat, SharedBudget, Table, seat_packed_for
 
 # The most tokens that a picture of PIXEL_BUDGET is counted as by any of: OpenAI's tiles (1,445) and patches (2,263,
 # gpt-4.1-nano), Qwen2.5-VL (1,913), Claude (1,600), Gemini (1,548). Where a model counts more, the price table says so.

@@ -10,12 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from prill.cache import DiskCache
+from prill.config.registry import Maker, Option, OptionError, load_object, options_of, read_options
 from prill.config.values import PartConfig
 from prill.errors import UsageError
+from prill.io.cache import DiskCache
 from prill.models.ledger import Ledger, budgets_here
 from prill.protocols import LanguageModel
-from prill.registry import Maker, Option, OptionError, load_object, options_of, read_options
 
 MODELS = {
     "NAME": ("a model at an OpenAI-compatible endpoint, by its name there", "prill.models.client:OpenAIModel"),

@@ -31,7 +31,7 @@ from prill.models.wire import (
     retry_after,
     without_key,
 )
-from prill.workers.seats import seat_packed_for
+from prill.scoring.seats import seat_packed_for
 
 if TYPE_CHECKING:
     import aiohttp

@@ -31,8 +31,8 @@ from typing import IO, Annotated, Any
 
 from msgspec import Meta
 
-from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageError
+from prill.io.cache import DiskCache
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
 from prill.models.devices import expect_room, fit_together, hold, note_made
@@ -42,7 +42,7 @@ from prill.models.ledger import Booking, Price, queued
 from prill.models.local.trained import expect_trained
 from prill.models.transport import Effort, Endpoint
 from prill.models.wire import Completion
-from prill.workers.seats import seat_packed_for
+from prill.scoring.seats import seat_packed_for
 
 _HOST = "127.0.0.1"
 _MODULE = ("-m", "vllm.entrypoints.openai.api_server")

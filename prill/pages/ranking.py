@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import msgspec
 
 from prill.errors import InputError, UsageError
-from prill.files.lines import is_stream, read_lines
-from prill.files.outputs import check_output, expect_place, failures, write_output, writing
+from prill.io.lines import is_stream, read_lines
+from prill.io.outputs import check_output, expect_place, failures, write_output, writing
+from prill.io.store import BadLine, read_trajectories, write_trajectories
 from prill.pages.scores import sample_ids, with_scores
 from prill.pages.state import read_state
 from prill.pages.tree import Page, ranker_query
-from prill.store import BadLine, read_trajectories, write_trajectories
 from prill.types import Trajectory
 
 # Where recall is told (Self-MAP, ACL 2024, its ranker's evaluation).

@@ -13,8 +13,8 @@ from dataclasses import replace
 import msgspec
 
 from prill.errors import InputError
-from prill.files.lines import open_lines
-from prill.files.outputs import write_output
+from prill.io.lines import open_lines
+from prill.io.outputs import write_output
 from prill.pages.state import read_state
 from prill.types import Step, Trajectory
 

@@ -36,11 +36,11 @@ from prill.evaluators.meta.annotators import AnnotatorAgreement, annotator_agree
 from prill.evaluators.meta.comparison import AgentRanking, Comparison, Slice, compare, rank_agents, slice_value, slices
 from prill.evaluators.meta.corrections import Corrected, SuccessRate, correct, load_corrections, success_rates
 from prill.evaluators.meta.figure import HEADING, about_intervals, figure_row, interval
-from prill.files.outputs import check_output, write_output
-from prill.labels.truth import SourceOption, TruthOption
+from prill.io.outputs import check_output, write_output
+from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
+from prill.io.tables import Table
+from prill.io.truth import SourceOption, TruthOption
 from prill.runs.base import asynchronous, preformatted
-from prill.store import encode, read_labels, read_trajectories, read_verdicts
-from prill.tables import Table
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from msgspec import Meta
 
 from prill.captioner.files import Choice
 from prill.captioner.training import DECISIONS
+from prill.config.registry import OptionError
 from prill.config.values import Config
 from prill.errors import UsageError
-from prill.files.outputs import check_output, expect_place
-from prill.registry import OptionError
+from prill.io.outputs import check_output, expect_place
+from prill.io.store import read_labels, read_verdicts
 from prill.runs.base import opened_folders, wait_for
-from prill.store import read_labels, read_verdicts
 from prill.types import LabelRecord
 from prill.ui.annotate.captions import CaptionSite, open_site
 from prill.ui.annotate.label_log import SOURCE, LabelLog

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from prill.errors import InputError, UsageError
-from prill.files.kinds import trajectory_files
-from prill.files.lines import is_stream, read_lines
-from prill.files.outputs import is_stdout
-from prill.files.spending import SPENDING, SpendingFile, spending_beside, spent_on_record
+from prill.io.kinds import trajectory_files
+from prill.io.lines import is_stream, read_lines
+from prill.io.outputs import is_stdout
+from prill.io.spending import SPENDING, SpendingFile, spending_beside, spent_on_record
+from prill.io.tables import printable
 from prill.models.ledger import Budget, spending_from
-from prill.scoring import wait_for as wait_for  # here, too: plans use it
-from prill.tables import printable
+from prill.scoring.scorer import wait_for as wait_for  # here, too: plans use it
 from prill.transcripts import transcript_folder
 
 P = ParamSpec("P")

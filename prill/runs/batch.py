@@ -17,22 +17,22 @@ from prill.batches import BatchFolder, collect, fetch, submit, write
 from prill.batches.folder import MANIFEST, Api, RequestFile, expect_free
 from prill.batches.jobs import BatchProblems
 from prill.batches.replay import PRICE_SHARE, expect_endpoint
+from prill.config.registry import Option, read_value
+from prill.config.toml import parse_toml
 from prill.config.values import Config, PartConfig
 from prill.errors import EndpointError, UsageError
 from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike
-from prill.files.lines import is_stream
-from prill.files.outputs import expect_place
-from prill.files.toml import parse_toml
+from prill.io.lines import is_stream
+from prill.io.outputs import expect_place
+from prill.io.store import read_verdicts
+from prill.io.tables import Verdicts, table
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.protocols import Evaluator
-from prill.registry import Option, read_value
 from prill.runs.base import kept_transcripts, log, opened_folders, synchronous
 from prill.runs.judges import make_run_judge
 from prill.runs.plan import RunPlan, in_file, plan_judging
 from prill.runs.score import priced_model
-from prill.scoring import Tally
-from prill.store import read_verdicts
-from prill.tables import Verdicts, table
+from prill.scoring.scorer import Tally
 from prill.types import Usage
 
 

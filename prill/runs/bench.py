@@ -20,13 +20,14 @@ from prill.config.values import name_of
 from prill.emulators.mind2web.config import Mind2WebConfig
 from prill.emulators.settings import EnvironmentLike
 from prill.emulators.task_source import fingerprint, words_of
+from prill.episodes.record import Recorded
 from prill.errors import UsageError
-from prill.files.kinds import TRAJECTORIES
-from prill.files.outputs import check_output, expect_place, expect_writable
+from prill.io.kinds import TRAJECTORIES
+from prill.io.outputs import check_output, expect_place, expect_writable
+from prill.io.store import read_trajectories
 from prill.pages.conversations import without_pages
 from prill.policies.registry import PolicyLike
 from prill.protocols import LanguageModel, Learner
-from prill.record import Recorded
 from prill.refine.reflector import LessonsConfig
 from prill.refine.reflexion import Stage, check_again, play_again
 from prill.refine.retries import RetrySpec
@@ -35,7 +36,6 @@ from prill.runs.plan import RunPlan
 from prill.runs.reflexion import challenge_of_case, learner_of_case, plan_retries, play_of
 from prill.runs.rollout.cases import Case
 from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, Session, record_session, session
-from prill.store import read_trajectories
 from prill.types import Trajectory
 
 EPISODES = "episodes"

@@ -18,12 +18,12 @@ from prill.captioner.registry import CaptionerConfig, CaptionerLike, make_captio
 from prill.captioner.training import CAPTIONS, ROWS, TrainingSpec, training_data
 from prill.config.values import Config, name_of
 from prill.errors import UsageError
-from prill.files.outputs import expect_place
+from prill.io.outputs import expect_place
 from prill.models.registry import ModelConfig, model_options
 from prill.protocols import Captioner, Engine
 from prill.runs.base import opened_folders, run_budget, synchronous
 from prill.runs.plan import RunPlan, cost_of
-from prill.workers.engines import EngineLike, make_engine
+from prill.scoring.engines import EngineLike, make_engine
 
 _VLM, _TRAINING = CaptionerConfig("vlm"), TrainingSpec()
 

@@ -10,11 +10,11 @@ from prill.evaluators.combine import Cascade
 from prill.evaluators.fitted.overlap import Overlap, fitted_caution
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.judgement import ModelJudge
-from prill.files.faults import guess
-from prill.files.lines import open_input
+from prill.io.faults import guess
+from prill.io.lines import open_input
+from prill.io.tables import printable
 from prill.protocols import Composite, Evaluator, every_judge, lessons_of
-from prill.scoring import Tally
-from prill.tables import printable
+from prill.scoring.scorer import Tally
 
 _SITES = _KEYS = 5
 

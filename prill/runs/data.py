@@ -18,15 +18,15 @@ from prill.datasets.convert import ConversionReport
 from prill.datasets.convert import convert as write_converted
 from prill.datasets.formats import FORMATS, FormatConfig, FormatLike, open_recording
 from prill.errors import UsageError
-from prill.files.checksums import CHECKSUMS, Checksums
-from prill.files.kinds import Kind, jsonl_files
-from prill.files.outputs import check_output, expect_place, write_output
-from prill.labels.truth import SourceOption, TruthOption
+from prill.io.checksums import CHECKSUMS, Checksums
+from prill.io.kinds import Kind, jsonl_files
+from prill.io.outputs import check_output, expect_place, write_output
+from prill.io.schemas import FileReport, check_file, schema
+from prill.io.store import UniqueIds
+from prill.io.tables import Table, printable, table
+from prill.io.truth import SourceOption, TruthOption
+from prill.io.verdict_log import Merged, merge_verdicts
 from prill.runs.base import asynchronous
-from prill.schemas import FileReport, check_file, schema
-from prill.store import UniqueIds
-from prill.tables import Table, printable, table
-from prill.verdict_log import Merged, merge_verdicts
 
 _SHOWN = 20
 _MAX_NAMES = 5

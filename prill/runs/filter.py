@@ -11,21 +11,21 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from prill import __version__
+from prill.config.registry import Option, options_of, read_options
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.fitted.overlap import Overlap, fitted_caution, overlap_of, overlap_with
-from prill.labels.truth import gold_labels
+from prill.io.store import BadLine, Intake, read_labels, read_verdicts
+from prill.io.truth import gold_labels
 from prill.policies.registry import POLICIES, Fingerprinted, PolicyConfig, asks_a_model, make_policy
 from prill.protocols import Demonstrator, Form, Message, Reply
 from prill.refine.demonstration import PlainTeacher, Teacher
 from prill.refine.export import Exported, ExportSpec, check_folder, export_rows
 from prill.refine.filter import Filtered, FilterSpec, filter_steps, require_steps
 from prill.refine.report import summary_lines
-from prill.registry import Option, options_of, read_options
 from prill.runs.base import asynchronous, count_lines, opened_folders
 from prill.runs.cautions import sha256_of
-from prill.store import BadLine, Intake, read_labels, read_verdicts
 from prill.types import Trajectory
 
 PLAIN = "plain"

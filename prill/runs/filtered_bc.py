@@ -13,16 +13,17 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from prill.config.registry import OptionError, nearest, options_of
+from prill.config.toml import parse_toml
 from prill.config.values import config_options, merged, name_of, plain
 from prill.emulators.settings import EnvironmentConfig
 from prill.emulators.task_source import numbers, words_of
+from prill.episodes.record import Recorded
 from prill.errors import UsageError
-from prill.files.outputs import expect_place
-from prill.files.toml import parse_toml
+from prill.io.outputs import expect_place
 from prill.models.registry import model_options
 from prill.policies.registry import POLICIES, PolicyConfig, PolicyLike, asks_a_model, make_policy
 from prill.protocols import Demonstrator, Evaluator
-from prill.record import Recorded
 from prill.refine.filtered_bc import (
     PLAYED,
     Audience,
@@ -37,7 +38,6 @@ from prill.refine.results import BASE, BY_ROUND, STUDY, Results, results_text, w
 from prill.refine.training.preflight import Devices, check_settings, foretold, parse_devices
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, open_base
-from prill.registry import OptionError, nearest, options_of
 from prill.runs.base import apart, asynchronous, run_budget
 from prill.runs.plan import RunPlan, listed, times, together
 from prill.runs.rollout.episodes import EpisodePlan, Session, record_session

@@ -21,12 +21,12 @@ from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibration_fit import CalibrationResult, Goal, Operating
 from prill.evaluators.meta.calibration_fit import calibrate as fit_calibration
 from prill.evaluators.metrics import FEW_CLUSTERS
-from prill.files.outputs import check_output, write_output
-from prill.labels.truth import SourceOption, TruthOption
+from prill.io.outputs import check_output, write_output
+from prill.io.store import BadLine, Intake, encode, read_labels, read_trajectories, read_verdicts
+from prill.io.tables import Table
+from prill.io.truth import SourceOption, TruthOption
 from prill.runs.base import asynchronous, log, opened_folders, preformatted
 from prill.runs.cautions import sha256_of
-from prill.store import BadLine, Intake, encode, read_labels, read_trajectories, read_verdicts
-from prill.tables import Table
 from prill.types import Trajectory
 from prill.ui.report.plots import reliability_svg
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from prill.captioner.registry import CaptionerConfig, captioner_for
+from prill.config.registry import OptionError
 from prill.config.values import name_of
 from prill.errors import UsageError
 from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike, judge_options, make_judge, takes_a_model
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.protocols import Evaluator
-from prill.registry import OptionError
 
 log = logging.getLogger("prill.runs")
 

@@ -14,8 +14,9 @@ from prill.config.values import Config
 from prill.datasets.conversations import MOST_TASKS, Tally, make_conversations
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import comparable, read_calibration
-from prill.files.outputs import expect_place
-from prill.labels.truth import gold_labels
+from prill.io.outputs import expect_place
+from prill.io.store import BadLine, read_labels, read_trajectories, read_verdicts
+from prill.io.truth import gold_labels
 from prill.models.local.ranker import CrossEncoder
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
 from prill.pages.ranking import Bm25, ByEmbedding, Ranker, RankingFigures, RankTally, rank_file
@@ -24,7 +25,6 @@ from prill.policies.synapse.growth import PER_TASK, Growth, grow
 from prill.policies.synapse.memory import EXEMPLARS, Memory
 from prill.protocols import LanguageModel
 from prill.runs.base import run_budget, synchronous
-from prill.store import BadLine, read_labels, read_trajectories, read_verdicts
 from prill.types import Trajectory, Verdict
 
 _EMBEDDING = "embedding:"

@@ -14,12 +14,12 @@ import msgspec
 
 from prill.errors import InputError, UsageError
 from prill.evaluators.combine import Cascade
-from prill.files.kinds import TRAJECTORIES
-from prill.files.shards import Shard
+from prill.io.kinds import TRAJECTORIES
+from prill.io.shards import Shard
+from prill.io.store import read_trajectories, read_verdicts
 from prill.models.ledger import Price, price_of
 from prill.protocols import Estimator, Evaluator, every_judge
-from prill.scoring import plan_files
-from prill.store import read_trajectories, read_verdicts
+from prill.scoring.scorer import plan_files
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 
 _SAMPLE = 200  # recorded attempts that an estimate goes by
@@ -187,7 +187,7 @@ def plan_judging(
         judge: Who judges.
         trajectories: The files.
         limit: Look at the first so many trajectories only.
-        keys: As in `prill.scoring.plan_files`.
+        keys: As in `prill.scoring.scorer.plan_files`.
         shard: This machine's share.
         model: The name of the model by which the price is found; None: that of the judge where it has only one.
         prices: A price table.

@@ -29,17 +29,17 @@ from prill.evaluators.meta.redteam import (
 )
 from prill.evaluators.metrics import DRAWS
 from prill.evaluators.registry import JudgeLike
-from prill.files.outputs import Content, check_output, expect_place, write_output
-from prill.labels.truth import SourceOption, TruthOption
+from prill.io.outputs import Content, check_output, expect_place, write_output
+from prill.io.store import encode
+from prill.io.tables import Table
+from prill.io.truth import SourceOption, TruthOption
 from prill.models.registry import ModelLike
 from prill.protocols import Evaluator
 from prill.runs.base import count_lines, log, opened_folders, preformatted, run_budget, synchronous
 from prill.runs.judges import make_run_judge
 from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, together
 from prill.runs.score import priced_model
-from prill.scoring import Tally, lasting_keys
-from prill.store import encode
-from prill.tables import Table
+from prill.scoring.scorer import Tally, lasting_keys
 from prill.types import Usage
 from prill.ui.report.shifts import shift_svg
 

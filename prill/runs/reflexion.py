@@ -12,12 +12,14 @@ from typing import Annotated, Any, NoReturn
 
 from msgspec import Meta
 
+from prill.config.registry import read_options
 from prill.emulators.task_source import fingerprint
+from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
 from prill.evaluators.baselines import NoiseSpec, NoisyLabels
 from prill.evaluators.registry import AROUND, JudgeConfig, JudgeLike, make_judge
-from prill.files.kinds import TRAJECTORIES
-from prill.files.outputs import check_output, expect_place, write_output
+from prill.io.kinds import TRAJECTORIES
+from prill.io.outputs import check_output, expect_place, write_output
 from prill.models.devices import at_the_same_time
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.policies.registry import PolicyConfig, PolicyLike
@@ -26,8 +28,6 @@ from prill.refine.outcomes import Results, table_lines
 from prill.refine.reflector import LessonsConfig, Reflective, Reflector, ReflectorSpec, learner_of
 from prill.refine.reflexion import Challenge, LabelJudge, Play, Stage, check_again, play_again
 from prill.refine.retries import RetrySpec, with_second_opinion
-from prill.registry import read_options
-from prill.run_folder import LABELS
 from prill.runs.base import synchronous
 from prill.runs.judges import make_run_judge
 from prill.runs.plan import NOTHING_RECORDED, RunPlan, times, together

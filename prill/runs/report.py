@@ -13,16 +13,16 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from prill.config.values import Config
+from prill.episodes.run_folder import LABELS
 from prill.evaluators.fitted.calibration import read_calibration
-from prill.files.checksums import Checksums
-from prill.files.kinds import TRAJECTORIES
-from prill.files.lines import is_stream
-from prill.files.outputs import check_output, is_stdout
-from prill.labels.truth import SourceOption, TruthOption
+from prill.io.checksums import Checksums
+from prill.io.kinds import TRAJECTORIES
+from prill.io.lines import is_stream
+from prill.io.outputs import check_output, is_stdout
+from prill.io.store import Intake, read_labels
+from prill.io.truth import SourceOption, TruthOption
 from prill.refine.outcomes import LESSONS, RESULTS, SETTINGS, VERDICTS, read_lessons, read_results
-from prill.run_folder import LABELS
 from prill.runs.base import asynchronous, opened_folders
-from prill.store import Intake, read_labels
 from prill.ui.report.entries import Retry, read_judges
 from prill.ui.report.page import ReportSummary, write_report
 

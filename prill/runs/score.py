@@ -12,25 +12,25 @@ from typing import Annotated, Any, overload
 
 from msgspec import Meta
 
-from prill import scoring
 from prill.config.values import Config, name_of
 from prill.errors import UsageError
 from prill.evaluators.combine import Savings, cascade_inside, savings
 from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike
-from prill.files.lines import is_stream
-from prill.files.outputs import check_output, is_stdout
-from prill.files.shards import Shard
+from prill.io.lines import is_stream
+from prill.io.outputs import check_output, is_stdout
+from prill.io.shards import Shard
+from prill.io.store import Item, read_verdicts
+from prill.io.tables import Verdicts, table
 from prill.models.registry import ModelConfig, ModelLike
 from prill.protocols import Evaluator
 from prill.runs.base import kept_transcripts, opened_folders, run_budget, synchronous
 from prill.runs.cautions import fitted_on, hard_scores, left_out, strangers, unknown_keys, weaker_second
 from prill.runs.judges import make_run_judge
 from prill.runs.plan import RunPlan, plan_judging, seconds_each
-from prill.scoring import Tally, lasting_keys, score_files
-from prill.store import Item, read_verdicts
-from prill.tables import Verdicts, table
+from prill.scoring import scorer as scoring
+from prill.scoring.engines import EngineLike, make_engine
+from prill.scoring.scorer import Tally, lasting_keys, score_files
 from prill.types import EvaluatorInfo
-from prill.workers.engines import EngineLike, make_engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ async def score_async(what: Any, judge: Evaluator | None = None, **options: Any)
         judge: With trajectories: who judges.
         **options: With a configuration `stop` (an `asyncio.Event`: once it is set no new trajectory is begun) and `progress`
             (called with the tally after every trajectory); with trajectories `concurrency` and `transcripts` as in
-            `prill.scoring.score_async`.
+            `prill.scoring.scorer.score_async`.
 
     Returns:
         Of a configuration the counts, in a `ScoreResult`; of trajectories their verdicts, in their order.

@@ -13,17 +13,17 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from prill.config.registry import Option, load_object, options_of
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.fitted.overlap import relation_of, relation_words
 from prill.evaluators.judgement import ModelJudge
 from prill.evaluators.registry import JUDGES, Around, asks_a_model, judge_options
+from prill.io.store import read_trajectories, read_verdicts
+from prill.io.tables import printable
 from prill.models.prompts import load_prompt
 from prill.models.registry import MODELS
-from prill.registry import Option, load_object, options_of
 from prill.runs.base import asynchronous
-from prill.store import read_trajectories, read_verdicts
-from prill.tables import printable
 from prill.transcripts import Call, Transcript, transcript_folder, transcript_of
 from prill.types import Findings, Trajectory, Verdict
 

@@ -10,13 +10,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.labels import task_of
-from prill.files.checksums import Checksums
-from prill.files.kinds import TRAJECTORIES
-from prill.files.outputs import expect_place, write_output
-from prill.labels.truth import gold_labels
+from prill.io.checksums import Checksums
+from prill.io.kinds import TRAJECTORIES
+from prill.io.outputs import expect_place, write_output
+from prill.io.store import read_labels, read_trajectories, read_verdicts
+from prill.io.truth import gold_labels
 from prill.refine.outcomes import RESULTS, read_results
 from prill.refine.simulation import (
     JudgeModel,
@@ -30,9 +32,7 @@ from prill.refine.simulation import (
     simulation_chart,
     simulation_lines,
 )
-from prill.run_folder import LABELS
 from prill.runs.base import asynchronous
-from prill.store import read_labels, read_trajectories, read_verdicts
 from prill.types import Trajectory
 
 TABLE, CHART, FIGURES = "simulation.md", "simulation.svg", "simulation.json"

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
+from prill.config.registry import Option, options_of
 from prill.config.values import Config, PartConfig
 from prill.errors import UsageError
 from prill.policies.registry import Fingerprinted
@@ -19,7 +20,6 @@ from prill.refine.training.spec import DEFAULT_PRESETS, Trained, TrainSpec, trai
 from prill.refine.training.train import check_training
 from prill.refine.training.train import train as carry_out
 from prill.refine.training.trainer import Progress
-from prill.registry import Option, options_of
 from prill.runs.base import asynchronous
 from prill.runs.filter import PLAIN, TeacherConfig, TeacherLike, described, make_teacher
 

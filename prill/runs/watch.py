@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import InputError, UsageError
-from prill.files.lines import read_lines
-from prill.files.outputs import check_output, content_of_line, write_output
+from prill.io.lines import read_lines
+from prill.io.outputs import check_output, content_of_line, write_output
 from prill.refine.rewards.watch.live import scores_of
 from prill.refine.rewards.watch.page import headline, watch_page
 from prill.refine.rewards.watch.records import WatchRecord, name_of, of_verdicts, opinion_of, read_watch, whole_verdicts

@@ -15,11 +15,11 @@ import msgspec
 from prill.errors import InputError, PrillError
 from prill.protocols import concurrency_of
 from prill.refine.rewards import Reward, RewardResult
-from prill.scoring import CONCURRENCY, verdict_key
+from prill.scoring.items import check_verdict
+from prill.scoring.scorer import CONCURRENCY, verdict_key
 from prill.service.admission import Busy, FairQueue, time_left
 from prill.service.memory import BoundedCache, ByteBudget, Reservation, off_loop, trajectory_bytes
 from prill.types import Trajectory
-from prill.workers.items import check_verdict
 
 _T = TypeVar("_T")
 Source = Literal["judged", "shared", "remembered"]

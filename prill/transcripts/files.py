@@ -20,7 +20,7 @@ from typing import Self
 import msgspec
 
 from prill.errors import InputError, UsageError
-from prill.store import encode, read_lines
+from prill.io.store import encode, read_lines
 from prill.transcripts.calls import Call, ImageFile, Transcript, Turn
 from prill.types import Verdict
 

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from prill.errors import InputError
+from prill.io.store import BadLine, Item
 from prill.refine.rewards.travel import column_of, digest_of, item_of, pictures_of, text_of
-from prill.store import BadLine, Item
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 _LOOK = Action("other", "look at what was shown next")

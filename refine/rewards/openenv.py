@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from prill.errors import InputError, MissingExtra, UsageError
+from prill.io.store import BadLine, Item
 from prill.refine.rewards.loops import run_blocking
 from prill.refine.rewards.reward import Reward, RewardResult
-from prill.store import BadLine, Item
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 if TYPE_CHECKING:

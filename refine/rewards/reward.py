@@ -22,15 +22,15 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 
+from prill.config.registry import OptionError, load_object, nearest
+from prill.config.toml import read_table
 from prill.config.values import Config, config_options
 from prill.errors import MissingExtra, NoEvidence, Unscored, UsageError
 from prill.evaluators.registry import JudgeLike, make_judge
-from prill.files.toml import read_table
+from prill.io.store import BadLine, Item
 from prill.protocols import Evaluator, RewardFunction
 from prill.refine.rewards.watch.live import Watch, make_watch
 from prill.refine.rewards.watch.spec import WatchSpec
-from prill.registry import OptionError, load_object, nearest
-from prill.store import BadLine, Item
 from prill.types import Trajectory, UnscoredReason, Verdict
 
 _T = TypeVar("_T")

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from prill.errors import InputError, UsageError
+from prill.io.store import BadLine, Item
 from prill.refine.rewards.reward import Reward, RewardResult
 from prill.refine.rewards.travel import COLUMN, column_of, item_of, single_step
-from prill.store import BadLine, Item
 
 _log = logging.getLogger("prill.rewards")
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from prill.errors import InputError
+from prill.io.store import BadLine, Item
 from prill.refine.rewards.reward import Reward
 from prill.refine.rewards.travel import COLUMN, column_of, item_of, single_step
-from prill.store import BadLine, Item
 
 ComputeScore = Callable[..., Coroutine[Any, Any, dict[str, float]]]
 

@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 
 from prill.errors import UsageError
-from prill.files.outputs import failures, write_output
+from prill.io.outputs import failures, write_output
 from prill.models.replies import excerpt
 
 CHECKPOINTS, SAMPLES = "checkpoints", "samples.jsonl"

@@ -17,13 +17,13 @@ from pathlib import Path
 from random import Random
 
 from prill.errors import InputError, UsageError
-from prill.files.checksums import expect_unchanged
-from prill.files.lines import folder_of, is_stream, read_lines
+from prill.io.checksums import expect_unchanged
+from prill.io.lines import folder_of, is_stream, read_lines
+from prill.io.store import decode_trajectory
 from prill.pages.conversations import conversation_of, rejoined
 from prill.pages.state import read_state
 from prill.refine.training.preflight import Preflight
 from prill.refine.training.weights import Base
-from prill.store import decode_trajectory
 from prill.types import Trajectory
 
 _KEPT_BYTES = 256 << 20  # of turns in memory

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from prill.config.registry import OptionError, nearest
 from prill.errors import UsageError
 from prill.models.local.torchvision import mend_torchvision
 from prill.refine.training.samples import Rows, Sample, check_pictures, encode, read_rows, split, texts
@@ -27,7 +28,6 @@ from prill.refine.training.weights import (
     open_base,
     weights_dtype,
 )
-from prill.registry import OptionError, nearest
 
 # Told the name of a phase, how far it is, and how much there is.
 Say = Callable[[str, int, int], object]

@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 import msgspec
 from msgspec import Meta
 
+from prill.config.registry import OptionError
 from prill.errors import InputError, UsageError
-from prill.files.checksums import expect_folder_unchanged
-from prill.files.lines import folder_of, read_lines
+from prill.io.checksums import expect_folder_unchanged
+from prill.io.lines import folder_of, read_lines
 from prill.models.images import file_hash, open_checked
-from prill.registry import OptionError
 
 _MOST_NAMED = 5
 

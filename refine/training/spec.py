@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from prill.config.registry import OptionError, nearest, read_options
+from prill.config.toml import read_toml
 from prill.errors import UsageError
-from prill.files.toml import read_toml
-from prill.registry import OptionError, nearest, read_options
 
 Trained = Literal["policy", "captioner", "ranker", "planner"]
 # What a training without a preset starts from.

@@ -21,8 +21,9 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from prill.config.registry import OptionError
 from prill.errors import EndpointError, UsageError
-from prill.files.outputs import failures, write_output
+from prill.io.outputs import failures, write_output
 from prill.models import keeper
 from prill.refine.formats import Swift
 from prill.refine.training.checkpoints import CHECKPOINTS, last_checkpoint
@@ -31,7 +32,6 @@ from prill.refine.training.samples import Rows, Sample, check_pictures, read_row
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.trainer import SCHEDULES, Progress, Watch
 from prill.refine.training.weights import ATTENTION, EYES, KINDS_OF_TARGETS
-from prill.registry import OptionError
 
 # Rows in the words of ms-swift, removed at the end.
 LEARNT, HELD_OUT = f"{CHECKPOINTS}/learnt.jsonl", f"{CHECKPOINTS}/held-out.jsonl"

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from prill.errors import UsageError
-from prill.files.checksums import CHECKSUMS, Checksums
-from prill.files.lines import is_stream
-from prill.files.outputs import expect_place, failures, write_output
+from prill.io.checksums import CHECKSUMS, Checksums
+from prill.io.lines import is_stream
+from prill.io.outputs import expect_place, failures, write_output
 from prill.models.local.trained import FORMAT, RECORD, read_record
 from prill.models.replies import excerpt
 from prill.refine.demonstration import Teacher

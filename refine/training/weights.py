@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prill.config.registry import OptionError
 from prill.errors import EndpointError, MissingExtra, UsageError
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
 from prill.models.local.weights import cause_of, library_errors
 from prill.refine.training.spec import TrainSpec
-from prill.registry import OptionError
 
 # Parts of a model that look at pictures, and what joins them to the language model.
 EYES = r"(.*\.)?(visual|vision\w*|image_\w+|multi_modal_projector|connector|merger)(\..*)?"

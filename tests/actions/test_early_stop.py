@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prill.actions.early_stop import EarlyStop, same_action
-from prill.loop import run_episode
+from prill.episodes.loop import run_episode
 from prill.policies.replay import ReplayPolicy
 from prill.testing.scripted import ReplayEnvironment
 from prill.types import Action, Observation, Step, Task, Trajectory

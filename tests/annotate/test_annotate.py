@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from prill.errors import UsageError
-from prill.store import encode, read_labels
+from prill.io.store import encode, read_labels
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
 from prill.ui.annotate.label_log import LabelLog
 from prill.ui.annotate.server import serving

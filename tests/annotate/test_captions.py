@@ -12,7 +12,7 @@ from PIL import Image
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, FileCaptioner, read_captions, read_decisions
 from prill.errors import InputError, NoEvidence, UsageError
-from prill.store import encode
+from prill.io.store import encode
 from prill.types import Observation
 from prill.ui.annotate.captions import CaptionSite, Decision, open_site
 from prill.ui.annotate.server import serving

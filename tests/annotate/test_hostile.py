@@ -17,7 +17,7 @@ from PIL import Image
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption
 from prill.emulators.browser.chromium import Chromium
-from prill.store import encode
+from prill.io.store import encode
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 from prill.ui.annotate.captions import CaptionSite, open_site
 from prill.ui.annotate.label_log import LabelLog

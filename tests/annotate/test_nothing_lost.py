@@ -21,7 +21,7 @@ from PIL import Image
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, read_decisions
 from prill.emulators.browser.chromium import Chromium
-from prill.store import encode, read_labels
+from prill.io.store import encode, read_labels
 from prill.types import LabelRecord
 from prill.ui.annotate.captions import CaptionSite, open_site
 from prill.ui.annotate.label_log import LabelLog

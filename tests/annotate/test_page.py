@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from prill.emulators.browser.chromium import Chromium
-from prill.store import read_labels
+from prill.io.store import read_labels
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
 from prill.ui.annotate.worklist import Worklist
 

@@ -18,9 +18,9 @@ from prill.batches.anthropic import now
 from prill.batches.folder import MANIFEST
 from prill.batches.jobs import api_of
 from prill.errors import EndpointError, MissingExtra
+from prill.io.store import read_verdicts
 from prill.protocols import Evaluator
-from prill.scoring import Tally, score_files
-from prill.store import read_verdicts
+from prill.scoring.scorer import Tally, score_files
 from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.server import serving
 from prill.types import Verdict

@@ -21,9 +21,9 @@ from prill.batches import BatchFolder, collect, fetch, jobs, submit, write
 from prill.batches.folder import MANIFEST
 from prill.batches.jobs import BatchProblems
 from prill.errors import EndpointError, UsageError
+from prill.io.store import read_verdicts
 from prill.protocols import Evaluator
-from prill.scoring import Tally, score_files
-from prill.store import read_verdicts
+from prill.scoring.scorer import Tally, score_files
 from prill.testing import MockServer, ScriptedModel
 from prill.types import Usage, Verdict
 

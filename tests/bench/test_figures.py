@@ -12,8 +12,8 @@ import pytest
 from prill.bench import Run, Trial, bench_of, bench_picture, bench_text, read_paper, read_runs, share_of, solved
 from prill.bench.figures import Missing
 from prill.evaluators.metrics import wilson
+from prill.io.store import encode
 from prill.refine.outcomes import RESULTS, Results, TaskResult
-from prill.store import encode
 from prill.types import EvaluatorInfo, Usage
 from tests.refine.retrying import Scribe
 from tests.refine.retrying import run as try_again

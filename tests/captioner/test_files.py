@@ -15,7 +15,7 @@ from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, FileCaptioner, read_captions
 from prill.captioner.vision import CUT
 from prill.errors import InputError, NoEvidence, UsageError
-from prill.store import encode
+from prill.io.store import encode
 from prill.types import Observation
 
 

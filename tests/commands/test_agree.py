@@ -16,7 +16,7 @@ from prill.cli import main
 from prill.errors import UsageError
 from prill.evaluators import task_names
 from prill.evaluators.meta import agreement_of, pair
-from prill.store import encode, encode_trajectory, read_trajectories
+from prill.io.store import encode, encode_trajectory, read_trajectories
 from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
 
 

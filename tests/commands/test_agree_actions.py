@@ -12,7 +12,7 @@ import pytest
 import prill
 from prill.cli import main
 from prill.errors import UsageError
-from prill.store import write_trajectories
+from prill.io.store import write_trajectories
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 # The recorded tap of the data set's example (y .7191, x .4154), and the box of the button below it, as recorded.

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from prill import AnnotateConfig, annotate_async
+from prill.io.store import encode, read_labels
 from prill.runs.annotate import Opened
-from prill.store import encode, read_labels
 from prill.types import LabelRecord
 
 from .conftest import Prill, environment, write_trajectories

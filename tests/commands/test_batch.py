@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import prill as package
-from prill.store import read_verdicts
+from prill.io.store import read_verdicts
 from prill.testing import MockServer
 
 from .conftest import Prill, write_trajectories

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from prill.io.store import read_trajectories, read_verdicts
 from prill.models.ledger import Price
-from prill.store import read_trajectories, read_verdicts
 from prill.testing import MockServer
 
 from .conftest import Prill, environment, write_trajectories

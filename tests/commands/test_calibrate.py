@@ -12,7 +12,7 @@ from subprocess import CompletedProcess
 import pytest
 
 import prill as library
-from prill.store import encode, encode_trajectory
+from prill.io.store import encode, encode_trajectory
 from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
 
 Prill = Callable[..., CompletedProcess[str]]

@@ -19,7 +19,7 @@ from PIL import Image as Picture
 import prill as package
 from prill.captioner.files import read_captions
 from prill.captioner.vision import CUT
-from prill.store import read_verdicts
+from prill.io.store import read_verdicts
 
 from .conftest import Prill, environment
 from .endpoint import Endpoint

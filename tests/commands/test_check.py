@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from prill import CheckConfig, check
-from prill.schemas import KINDS, schema
-from prill.store import encode, read_verdicts
+from prill.io.schemas import KINDS, schema
+from prill.io.store import encode, read_verdicts
 from prill.types import LabelRecord
 
 from .conftest import Prill, write_trajectories

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.store import read_verdicts
+from prill.io.store import read_verdicts
 from prill.testing import MockServer
 from prill.transcripts import read_transcripts
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from prill.io.store import encode
 from prill.refine.rewards import WatchRecord
-from prill.store import encode
 from prill.testing import MockServer
 from prill.types import EvaluatorInfo, LabelRecord, Opinion, Verdict
 

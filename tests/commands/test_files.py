@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from prill.evaluators.meta.agreement import Disagreement
-from prill.store import encode, read_verdicts
+from prill.io.store import encode, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 from .conftest import Prill, environment, write_trajectories

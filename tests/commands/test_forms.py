@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from prill.store import read_verdicts
+from prill.io.store import read_verdicts
 from prill.testing import MockServer
 
 from .conftest import Prill, write_trajectories

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prill.evaluators import JUDGES
-from prill.store import encode, read_verdicts
+from prill.io.store import encode, read_verdicts
 from prill.testing import MockServer
 from prill.types import LabelRecord, Verdict
 

@@ -11,10 +11,10 @@ import pytest
 
 from prill import MergeConfig, merge
 from prill.errors import UsageError
-from prill.files.shards import Shard
-from prill.store import encode, read_verdicts
+from prill.io.shards import Shard
+from prill.io.store import encode, read_verdicts
+from prill.io.verdict_log import Merged, merge_verdicts
 from prill.types import EvaluatorInfo, Verdict
-from prill.verdict_log import Merged, merge_verdicts
 
 from .conftest import Prill
 

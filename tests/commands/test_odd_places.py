@@ -12,8 +12,8 @@ import pytest
 
 from prill.errors import InputError, UsageError
 from prill.evaluators.registry import make_judge
-from prill.files import lines
-from prill.store import encode, read_trajectories, read_verdicts
+from prill.io import lines
+from prill.io.store import encode, read_trajectories, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 from .conftest import Prill, write_trajectories

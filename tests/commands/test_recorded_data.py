@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.store import read_verdicts
+from prill.io.store import read_verdicts
 
 from .conftest import Prill
 

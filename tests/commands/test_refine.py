@@ -18,10 +18,10 @@ import pytest
 import prill
 from prill.cli import main
 from prill.config import merged
+from prill.io.store import read_labels
 from prill.refine.filtered_bc import Study, check_folder
 from prill.refine.results import outcomes_of
 from prill.runs.filtered_bc import Episodes, Rollouts, plan_filtered_bc
-from prill.store import read_labels
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "filtered_bc" / "miniwob.toml"
 SMALL = """

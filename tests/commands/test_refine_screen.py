@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
-from prill.store import read_trajectories
+from prill.io.store import read_trajectories
 from prill.types import Trajectory
 
 STUDY = """

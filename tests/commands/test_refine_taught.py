@@ -16,11 +16,11 @@ import pytest
 import prill
 from prill.cli import main
 from prill.errors import UsageError
+from prill.io.store import read_trajectories
 from prill.policies.react import React, ReactSpec
 from prill.policies.registry import PolicyConfig
 from prill.refine.filtered_bc import Study
 from prill.runs.filtered_bc import Rollouts
-from prill.store import read_trajectories
 from prill.testing import ScriptedModel
 from prill.types import Trajectory
 

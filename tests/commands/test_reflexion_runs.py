@@ -21,9 +21,9 @@ from typing import NamedTuple
 import pytest
 
 from prill.cli import main
+from prill.io.store import read_labels, read_verdicts
 from prill.refine.outcomes import Results, Table, read_results
 from prill.refine.simulation import Recorded, SimulationSpec, judge_of_verdicts, simulate
-from prill.store import read_labels, read_verdicts
 
 from .conftest import Prill, environment
 from .reflexion_actors import COURSES, MINIWOB, SHOP

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from prill import ReportConfig, report
-from prill.store import encode, read_labels, read_trajectories, read_verdicts
+from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.transcripts import Call, Transcript, TranscriptLog, transcript_folder
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
 

@@ -13,10 +13,10 @@ import pytest
 from prill.emulators.webarena.config import WebArenaConfig
 from prill.emulators.webarena.sites import PUBLIC
 from prill.evaluators.evidence import action_text
+from prill.io.store import read_labels, read_trajectories, read_verdicts
 from prill.policies.react import React
 from prill.runs.rollout.cases import Case
 from prill.runs.rollout.policies import plan_policy
-from prill.store import read_labels, read_trajectories, read_verdicts
 from prill.testing.android import FakeAdb
 from prill.types import Trajectory, Verdict
 

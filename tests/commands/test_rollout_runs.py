@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.android.adb import AdbPhone
-from prill.store import read_labels, read_trajectories
+from prill.io.store import read_labels, read_trajectories
 from prill.testing.android import FakeAdb
 from prill.types import Trajectory
 

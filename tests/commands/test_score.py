@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from prill.cli.commands import COMMANDS, GROUPS
-from prill.store import read_verdicts
+from prill.io.store import read_verdicts
 from prill.testing import MockServer
 
 from .conftest import Prill, environment, write_trajectories
@@ -332,7 +332,7 @@ def test_half_a_command_names_the_whole(prill: Prill) -> None:
 def test_help_loads_no_parser_and_no_registry() -> None:
     program = "import sys\nfrom prill.cli import main\nmain(['--help'])\nprint(*sys.modules, file=sys.stderr)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr.split()
-    assert not {"prill.cli.derive", "prill.registry", "prill.config.values", "prill.scoring"} & set(loaded)
+    assert not {"prill.cli.derive", "prill.config.registry", "prill.config.values", "prill.scoring.scorer"} & set(loaded)
 
 
 def test_a_script_scores_as_the_command_does(prill: Prill, server: MockServer, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prill import JudgesConfig, ShowConfig, judges, show
-from prill.store import encode
+from prill.io.store import encode
 from prill.testing import MockServer
 from prill.transcripts import read_transcripts
 from prill.types import EvaluatorInfo, Verdict

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from prill import TableConfig, write_table
-from prill.store import encode
+from prill.io.store import encode
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 from .conftest import Prill

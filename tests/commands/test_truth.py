@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from prill.store import encode, read_labels
+from prill.io.store import encode, read_labels
 
 Prill = Callable[..., CompletedProcess[str]]
 SAMPLES = Path(__file__).resolve().parents[2] / "datasets" / "samples" / "miniwob"

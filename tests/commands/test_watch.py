@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import prill as library
+from prill.io.store import encode
 from prill.refine.rewards import WatchRecord
-from prill.store import encode
 from prill.types import EvaluatorInfo, Opinion, Verdict
 
 from .conftest import Prill

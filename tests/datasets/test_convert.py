@@ -16,7 +16,7 @@ import pytest
 
 import prill
 from prill.cli import main
-from prill.store import read_labels, read_trajectories
+from prill.io.store import read_labels, read_trajectories
 from prill.types import Trajectory
 
 Recording = Callable[[list[dict[str, Any]], list[dict[str, Any]]], Path]

@@ -15,9 +15,9 @@ from PIL import Image, ImageChops
 from prill.cli import main
 from prill.emulators.browser.chromium import chromium_path
 from prill.errors import UsageError
-from prill.files.checksums import CHECKSUMS
+from prill.io.checksums import CHECKSUMS
+from prill.io.store import read_labels, read_trajectories
 from prill.runs.rollout.cases import Case, read_plan
-from prill.store import read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory
 
 SAMPLE = Path(__file__).parents[2] / "datasets" / "samples" / "miniwob"

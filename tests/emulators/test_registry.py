@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from prill.config.registry import options_of, read_options
 from prill.emulators.android.environment import Android, AndroidSpec
 from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.emulators.ios.environment import IosSpec
@@ -15,7 +16,6 @@ from prill.emulators.miniwob.environment import MiniWoB
 from prill.emulators.registry import ENVIRONMENTS, make_environment
 from prill.emulators.webarena.environment import WebArenaSpec
 from prill.errors import UsageError
-from prill.registry import options_of, read_options
 
 
 def test_options_fill_the_spec(tmp_path: Path) -> None:

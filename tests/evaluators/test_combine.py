@@ -11,7 +11,7 @@ from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, cascade_insi
 from prill.evaluators.outcome import CaptionJudge
 from prill.models.client import OpenAIModel
 from prill.protocols import Evaluator
-from prill.scoring import score
+from prill.scoring.scorer import score
 from prill.testing import MockServer
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Usage, Verdict
 

@@ -17,7 +17,7 @@ from prill.cli import main
 from prill.evaluators import Judgement
 from prill.models.ledger import count_usage
 from prill.protocols import Evaluator
-from prill.scoring import score_files
+from prill.scoring.scorer import score_files
 from prill.testing import ScriptedModel
 from prill.types import EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Usage, Verdict
 

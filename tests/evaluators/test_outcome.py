@@ -19,7 +19,7 @@ from prill.evaluators.outcome import CaptionJudge, VLMJudge
 from prill.models.client import OpenAIModel
 from prill.models.prompts import NONCE, Prompt, load_prompt
 from prill.protocols import Image, Message, Reply, Token
-from prill.scoring import score_stream
+from prill.scoring.scorer import score_stream
 from prill.testing import MockServer, ScriptedModel
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory, Usage
 

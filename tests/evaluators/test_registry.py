@@ -14,10 +14,10 @@ import pytest
 import prill
 from prill import Observation, Task, Trajectory, UsageError
 from prill.captioner import TextState
+from prill.config.registry import OptionError
 from prill.evaluators import JUDGES, CaptionJudge, EvidenceOnly, VLMJudge, Vote
 from prill.models import OpenAIModel
 from prill.protocols import concurrency_of, every_judge
-from prill.registry import OptionError
 from prill.testing import MockServer, ScriptedModel
 
 RUN = Trajectory(id="a", task=Task(goal="Buy tea. truth=success", platform="web"), final=Observation(text="ordered"))

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from PIL import Image as Picture
 
-from prill.cache import DiskCache
 from prill.captioner.recorded import GivenCaption
 from prill.errors import CallTimeout, ContextTooLong, TransportFailure, Truncated, Unparsable, UsageError
 from prill.evaluators.webjudge import WebJudge
+from prill.io.cache import DiskCache
 from prill.models.client import OpenAIModel
 from prill.protocols import Image, Message
 from prill.testing import MockServer, ScriptedModel

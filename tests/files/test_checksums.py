@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
+from prill.episodes.run_folder import RunFolder
 from prill.errors import UsageError
-from prill.files import checksums
-from prill.files.checksums import CHECKSUMS, Checksums, expect_unchanged
-from prill.files.outputs import write_output
-from prill.run_folder import RunFolder
-from prill.store import read_labels, read_trajectories, write_labels
+from prill.io import checksums
+from prill.io.checksums import CHECKSUMS, Checksums, expect_unchanged
+from prill.io.outputs import write_output
+from prill.io.store import read_labels, read_trajectories, write_labels
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 from prill.ui.annotate.label_log import LabelLog
 
@@ -61,7 +61,7 @@ def stopping(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
             raise Killed
         return real(path, target)
 
-    for module in ("prill.files.checksums", "prill.run_folder"):
+    for module in ("prill.io.checksums", "prill.episodes.run_folder"):
         real = __import__(module, fromlist=["_"]).append_whole
         monkeypatch.setattr(f"{module}.append_whole", lambda file, data, real=real: append(file, data, real))
     monkeypatch.setattr(Path, "replace", replace)

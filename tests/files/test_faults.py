@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from prill.errors import InputError
-from prill.files.faults import unknown_keys
-from prill.schemas import check_file
-from prill.store import decode_trajectory, encode, read_labels, read_verdicts
+from prill.io.faults import unknown_keys
+from prill.io.schemas import check_file
+from prill.io.store import decode_trajectory, encode, read_labels, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
 
 STEP = {"observation": {}, "action": {"kind": "click"}}

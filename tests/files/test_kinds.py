@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from prill.errors import UsageError
-from prill.files.kinds import trajectory_files
-from prill.schemas import check_file
-from prill.store import Intake, encode, read_labels, read_trajectories
+from prill.io.kinds import trajectory_files
+from prill.io.schemas import check_file
+from prill.io.store import Intake, encode, read_labels, read_trajectories
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from prill.errors import InputError, UsageError
-from prill.files.lines import folder_of, forget_streams, open_lines, read_lines
-from prill.store import read_trajectories
+from prill.io.lines import folder_of, forget_streams, open_lines, read_lines
+from prill.io.store import read_trajectories
 
 RECORDS = [{"id": str(i), "task": {"goal": f"line\nof {i} {{"}, "steps": []} for i in range(3)]
 LINES = "".join(json.dumps(record) + "\n" for record in RECORDS).encode()

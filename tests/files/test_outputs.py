@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from prill.errors import UsageError
-from prill.files.outputs import check_output, content_of, write_output, writing
+from prill.io.outputs import check_output, content_of, write_output, writing
 
 OLD = b'{"id": "a", "success": true}\n'
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from prill.config.toml import MAX_BYTES, read_table
 from prill.errors import UsageError
-from prill.files.toml import MAX_BYTES, read_table
 
 
 @pytest.mark.parametrize(

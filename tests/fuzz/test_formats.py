@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 
 from prill.datasets.formats import FORMATS, agentoccam, agentrewardbench
-from prill.files.kinds import object_of
-from prill.store import BadLine, encode
+from prill.io.kinds import object_of
+from prill.io.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 from tests.datasets.formats import (
     authors_release,

@@ -16,6 +16,8 @@ from prill.batches import BatchFolder
 from prill.batches.folder import MANIFEST, Answers, Manifest, RequestFile
 from prill.bench.papers import read_paper
 from prill.captioner.files import Caption, FileCaptioner
+from prill.episodes.run_folder import LABELS, PARTIAL, RunFolder
+from prill.io.store import read_labels, read_trajectories
 from prill.models.local.weights import check_adapter
 from prill.pages.ranking import _done
 from prill.pages.scores import read_scores
@@ -30,11 +32,9 @@ from prill.refine.rewards.watch.records import WatchRecord, read_watch
 from prill.refine.training.pages import GoldTurns
 from prill.refine.training.samples import read_rows
 from prill.refine.training.spec import training_spec
-from prill.run_folder import LABELS, PARTIAL, RunFolder
 from prill.runs.filter import FilterConfig
 from prill.runs.reflexion import ReflexionConfig
 from prill.runs.serve import ServeConfig
-from prill.store import read_labels, read_trajectories
 from prill.types import EvaluatorInfo, Opinion, Trajectory
 from tests.datasets.formats import test_mind2web
 

@@ -25,19 +25,19 @@ from prill.evaluators.meta.agreement import agreement
 from prill.evaluators.meta.corrections import correct, load_corrections
 from prill.evaluators.registry import make_judge
 from prill.evaluators.rubric import read_rubrics
-from prill.labels.truth import gold_labels
+from prill.io.schemas import check_file
+from prill.io.store import Intake, encode, read_labels, read_lines, read_trajectories, read_verdicts
+from prill.io.tables import table
+from prill.io.truth import gold_labels
+from prill.io.verdict_log import VerdictLog
 from prill.models.ledger import price_of
 from prill.models.prompts import prompt_set
 from prill.runs.rollout.cases import read_plan
-from prill.schemas import check_file
-from prill.scoring import score_files
-from prill.store import Intake, encode, read_labels, read_lines, read_trajectories, read_verdicts
-from prill.tables import table
+from prill.scoring.scorer import score_files
 from prill.transcripts import Call, Transcript, TranscriptLog, Turn, read_transcripts
 from prill.types import EvaluatorInfo, Findings, LabelRecord, StepLabel, Trajectory, Verdict
 from prill.ui.annotate.label_log import LabelLog
 from prill.ui.report.page import Judge, write_report
-from prill.verdict_log import VerdictLog
 
 from .edits import as_json, attempt, bounded, edited_bytes, edited_json, edited_value, edits, fuzzed
 

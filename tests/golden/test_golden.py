@@ -18,7 +18,7 @@ import pytest
 
 from prill import Trajectory, judge, read_trajectories
 from prill.cli import main
-from prill.scoring import verdict_key
+from prill.scoring.scorer import verdict_key
 
 from .cases import JUDGES, NEEDS, ROOT, SAMPLES, VERBS, prepare
 

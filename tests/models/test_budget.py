@@ -16,15 +16,15 @@ import pytest
 from aiohttp import web
 
 from prill.errors import BudgetSpent, CallTimeout, EndpointError, Unscored, UsageError
-from prill.files.spending import _OF_ANOTHER, SpendingFile, spending_beside, spent_on_record
+from prill.io.spending import _OF_ANOTHER, SpendingFile, spending_beside, spent_on_record
 from prill.models import ledger as ledgers
 from prill.models.client import OpenAIModel
 from prill.models.ledger import Budget, Ledger, Price, metered, spending_from
 from prill.models.registry import make_model
 from prill.protocols import Message
+from prill.scoring.seats import Seat, Table, packing_for
 from prill.testing import Faults, ScriptedModel
 from prill.testing.endpoint.server import serving
-from prill.workers.seats import Seat, Table, packing_for
 
 from .conftest import FORM, GOOD, ScriptedEndpoint, failed, said
 from .test_client import ASK

@@ -10,7 +10,6 @@ import pytest
 from aiohttp import web
 from PIL import Image as Picture
 
-from prill.cache import DiskCache
 from prill.errors import (
     BudgetSpent,
     CallTimeout,
@@ -23,6 +22,7 @@ from prill.errors import (
     Unparsable,
     UsageError,
 )
+from prill.io.cache import DiskCache
 from prill.models.client import OpenAIModel
 from prill.models.guard import AdaptiveLimiter
 from prill.models.ledger import metered

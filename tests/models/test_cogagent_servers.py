@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from PIL import Image as Picture
 
+from prill.episodes.loop import run_episode
 from prill.errors import TransportFailure
-from prill.loop import run_episode
 from prill.models.client import OpenAIModel
 from prill.policies.cogagent import CogAgent, Generation
 from prill.protocols import Image, Message

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prill.cache import DiskCache
 from prill.errors import EndpointError, UsageError
+from prill.io.cache import DiskCache
 from prill.models.calls import ask as ask_in_window
 from prill.models.embedded import EmbeddedModel
 from prill.models.local.embedded_weights import bundled_gguf, eight_bit_gguf

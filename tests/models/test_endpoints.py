@@ -15,7 +15,7 @@ from prill.evaluators.outcome import CaptionJudge
 from prill.models.client import LEFT_OUT, Endpoints, OpenAIModel
 from prill.policies.embedders import EndpointEmbedder
 from prill.protocols import Message
-from prill.scoring import score_files
+from prill.scoring.scorer import score_files
 from prill.testing import Faults
 from prill.testing.endpoint.server import serving
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image as Picture
 
-from prill.cache import DiskCache
+from prill.io.cache import DiskCache
 from prill.models.client import OpenAIModel
 from prill.models.local.model import LocalModel
 from prill.models.registry import make_model, model_options

@@ -12,12 +12,12 @@ from PIL import Image as Picture
 from prill.captioner.recorded import GivenCaption
 from prill.errors import EndpointError
 from prill.evaluators.outcome import CaptionJudge, OutcomeJudge, VLMJudge
+from prill.io.store import encode, read_verdicts
 from prill.models.client import OpenAIModel
 from prill.models.dialect import THINKING
 from prill.protocols import Message
 from prill.runs.cautions import hard_scores, left_out
-from prill.scoring import Tally, score_files, score_stream
-from prill.store import encode, read_verdicts
+from prill.scoring.scorer import Tally, score_files, score_stream
 from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.providers import PROVIDERS
 from prill.testing.endpoint.server import serving

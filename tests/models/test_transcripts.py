@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from PIL import Image as Picture
 
-from prill.cache import DiskCache
 from prill.errors import BudgetSpent, CallTimeout, Refusal, TransportFailure, Truncated
+from prill.io.cache import DiskCache
+from prill.io.store import encode
 from prill.models.calls import ask, together
 from prill.models.prompts import NONCE, Prompt
 from prill.protocols import Image, LanguageModel, Message, Reply
-from prill.store import encode
 from prill.testing import ScriptedModel
 from prill.transcripts import Call, ImageFile, Turn, transcribed
 from prill.types import Usage

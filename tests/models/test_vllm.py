@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageError
+from prill.io.cache import DiskCache
+from prill.io.store import read_verdicts
 from prill.models.registry import make_model
 from prill.models.vllm import VLLMModel
-from prill.store import read_verdicts
 from prill.types import Usage
 
 from .machine import ASK, FORM, STAND_IN, Machine

@@ -13,10 +13,10 @@ import pytest
 from PIL import Image as Picture
 
 from prill.errors import Truncated
+from prill.io.store import read_verdicts
 from prill.models.local.model import LocalModel
 from prill.models.vllm import VLLMModel
 from prill.protocols import Image, Message
-from prill.store import read_verdicts
 from prill.types import Verdict
 
 from . import tiny

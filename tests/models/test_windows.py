@@ -22,7 +22,7 @@ from prill.models.limits import Told, listed_window, told_by
 from prill.models.prompts import Prompt
 from prill.models.wire import rejection
 from prill.protocols import Limits, Message, Reply
-from prill.scoring import score_stream
+from prill.scoring.scorer import score_stream
 from prill.testing import ScriptedModel
 from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.server import serving

@@ -11,13 +11,13 @@ import pytest
 
 from prill.cli import main
 from prill.errors import UsageError
+from prill.io.store import read_trajectories, write_trajectories
 from prill.models.local.ranker import CrossEncoder
 from prill.pages.ranking import Bm25, Ranked, RankingTally, bm25, rank_file
 from prill.pages.scores import read_scores
 from prill.pages.state import PageState, read_state
 from prill.policies.embedders import LocalEmbedder
 from prill.runs.papers import RankConfig, rank
-from prill.store import read_trajectories, write_trajectories
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 pytest.importorskip("lxml", reason="not installed: pip install 'prill[mind2web]'")

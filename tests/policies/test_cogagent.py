@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from prill.episodes.loop import run_episode
 from prill.errors import NoEvidence, Refusal, UsageError
-from prill.loop import run_episode
 from prill.policies.cogagent import CogAgent, Generation
 from prill.protocols import Image
 from prill.testing.scripted import ReplayEnvironment, ScriptedModel

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from prill.episodes.loop import run_episode
 from prill.errors import NoEvidence, Unparsable
-from prill.loop import run_episode
 from prill.policies.cogagent import CogAgent, Generation
 from prill.policies.react import React, ReactSpec
 from prill.protocols import Demonstrator

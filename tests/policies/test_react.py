@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from prill.actions.early_stop import EarlyStop
+from prill.episodes.loop import run_episode
 from prill.errors import NoEvidence, Truncated
-from prill.loop import run_episode
 from prill.models.prompts import NONCE
 from prill.policies.react import React, ReactSpec, cut, prompt_hash, split_reply
 from prill.policies.registry import make_policy

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from prill.config.registry import OptionError, options_of
 from prill.errors import UsageError
 from prill.policies.cogagent import CogAgent
 from prill.policies.react import React, ReactSpec
 from prill.policies.registry import POLICIES, Fingerprinted, make_policy, policies_with
 from prill.policies.replay import HumanReplay
-from prill.registry import OptionError, options_of
 from prill.testing.scripted import ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from prill.episodes.loop import run_episode
 from prill.errors import UsageError
-from prill.loop import run_episode
 from prill.policies.replay import HumanReplay, relocated
 from prill.testing.scripted import ReplayEnvironment
 from prill.types import Action, Observation, Step, Task, Trajectory

@@ -18,8 +18,10 @@ from PIL import Image
 
 from prill.captioner.training import TrainingSpec, training_data
 from prill.captioner.vision import VLMCaptioner
+from prill.episodes.run_folder import RunFolder
 from prill.errors import PrillError
-from prill.files.checksums import Checksums
+from prill.io.checksums import Checksums
+from prill.io.store import read_labels, read_trajectories, screenshots_of, write_trajectories
 from prill.models.local.weights import check_adapter
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.synapse.memory import Exemplar, Memory, Turn
@@ -28,8 +30,6 @@ from prill.refine.filter import filter_steps
 from prill.refine.outcomes import read_results
 from prill.refine.results import results_of, write_results
 from prill.refine.training.samples import read_rows
-from prill.run_folder import RunFolder
-from prill.store import read_labels, read_trajectories, screenshots_of, write_trajectories
 from prill.testing import ScriptedModel
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 

@@ -11,8 +11,8 @@ import pytest
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import FORMAT, Calibration, CalibrationMap, Quality
 from prill.evaluators.steps import kept_steps
+from prill.io.store import encode
 from prill.refine.filter import Filtered, FilterSpec, filter_spec, filter_steps, require_steps
-from prill.store import encode
 from prill.types import Action, EvaluatorInfo, Observation, Step
 
 from .builders import JUDGE, attempt, click, picture, step_verdict, verdict

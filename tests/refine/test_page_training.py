@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from prill.config.registry import OptionError
 from prill.errors import UsageError
+from prill.io.store import write_trajectories
 from prill.models.local.model import LocalModel
 from prill.models.local.ranker import CrossEncoder
 from prill.pages.conversations import without_pages
@@ -28,8 +30,6 @@ from prill.refine.training.pages import Draws, GoldTurns
 from prill.refine.training.planner import PlannerRows, plan_planner
 from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import check_training, train
-from prill.registry import OptionError
-from prill.store import write_trajectories
 from prill.testing.scripted import ScriptedModel
 from prill.testing.small_models import small_encoder, small_t5
 from prill.types import Action, Observation, Step, Task, Trajectory

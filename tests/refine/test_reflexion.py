@@ -11,13 +11,13 @@ import pytest
 
 from prill.emulators.pool import Pool
 from prill.errors import CallTimeout, EndpointError, UsageError
-from prill.files.checksums import CHECKSUMS
+from prill.io.checksums import CHECKSUMS
+from prill.io.store import read_labels, read_trajectories
 from prill.protocols import Learner
 from prill.refine.outcomes import SETTINGS, read_results, table_lines
 from prill.refine.reflector import Reflective, Reflector
 from prill.refine.reflexion import Play, play_again
 from prill.refine.retries import RetrySpec
-from prill.store import read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory, Verdict
 
 from .retrying import CANARY, Room, Scribe, Written, challenges, oracle, run

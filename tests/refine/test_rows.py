@@ -10,12 +10,12 @@ import pytest
 from PIL import Image as Picture
 
 from prill.errors import Unparsable
+from prill.io.store import encode
 from prill.protocols import Image, Message
 from prill.refine.demonstration import PlainTeacher, action_line
 from prill.refine.filter import Filtered, KeptStep, filter_steps
 from prill.refine.rows import dpo_rows, kto_rows, sft_rows
 from prill.refine.training.samples import read_rows, split
-from prill.store import encode
 from prill.types import Action, Observation, Step, Trajectory
 
 from .builders import Parrot, attempt, click, picture, step_verdict, verdict

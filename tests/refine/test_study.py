@@ -24,16 +24,16 @@ import pytest
 
 import prill
 from prill.cli import main
+from prill.episodes.run_folder import RunFolder
 from prill.errors import Unparsable, UsageError
 from prill.evaluators.registry import JudgeConfig
-from prill.files.checksums import CHECKSUMS
-from prill.files.kinds import TRAJECTORIES
+from prill.io.checksums import CHECKSUMS
+from prill.io.kinds import TRAJECTORIES
 from prill.policies.registry import PolicyConfig
 from prill.protocols import Message
 from prill.refine.filtered_bc import Arm, Audience, Study, Table, _share, round_folder, run_study
 from prill.refine.results import outcomes_of, results_of, results_text, write_results
 from prill.refine.training.spec import TrainSpec
-from prill.run_folder import RunFolder
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 EXAMPLE = Path(__file__).parents[2] / "examples/filtered_bc/miniwob.toml"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from prill.episodes.run_folder import LABELS, RunFolder
 from prill.errors import UsageError
-from prill.files.kinds import TRAJECTORIES
+from prill.io.kinds import TRAJECTORIES
+from prill.io.store import read_trajectories
 from prill.refine.filtered_bc import Study, Table, check_parts
 from prill.refine.results import results_of, results_text, write_results
-from prill.run_folder import LABELS, RunFolder
-from prill.store import read_trajectories
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 from prill.ui.annotate.label_log import LabelLog
 

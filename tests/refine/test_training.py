@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from prill.errors import UsageError
-from prill.files.checksums import CHECKSUMS
+from prill.io.checksums import CHECKSUMS
 from prill.refine.training.checkpoints import last_checkpoint
 from prill.refine.training.preflight import plan_training
 from prill.refine.training.spec import TrainSpec, training_spec

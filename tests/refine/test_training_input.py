@@ -15,13 +15,13 @@ import pytest
 from PIL import Image
 
 from prill.cli import main
+from prill.config.registry import OptionError
 from prill.errors import EndpointError, MissingExtra, UsageError
 from prill.refine.training.preflight import check_memory
 from prill.refine.training.samples import read_rows, split
 from prill.refine.training.spec import TrainSpec, presets, training_spec
 from prill.refine.training.train import check_training, train
 from prill.refine.training.weights import bounded_size
-from prill.registry import OptionError
 
 needs_torch = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")),

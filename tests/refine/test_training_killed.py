@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from prill.errors import UsageError
-from prill.files.checksums import CHECKSUMS
+from prill.io.checksums import CHECKSUMS
 from prill.models.local.weights import check_adapter
 from prill.refine.training.checkpoints import drop_torn, keep_newest, last_checkpoint
 from prill.refine.training.spec import TrainSpec

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn
 from prill.types import (
     Action,

@@ -14,7 +14,7 @@ import pytest
 from prill.cli import main
 from prill.evaluators.labels import task_of
 from prill.evaluators.meta.agreement import agreement
-from prill.store import encode, read_labels, read_trajectories, read_verdicts
+from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
 from prill.ui.report.entries import read_judges
 from prill.ui.report.page import write_report

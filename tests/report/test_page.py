@@ -15,7 +15,7 @@ import pytest
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration, CalibrationMap, Quality
 from prill.evaluators.meta.agreement import agreement
-from prill.store import BadLine, encode
+from prill.io.store import BadLine, encode
 from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn
 from prill.types import (
     Action,

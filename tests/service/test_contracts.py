@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 import prill
+from prill.io.temporary_images import _own_folder
 from prill.refine.rewards import RewardSpec
 from prill.service import ServiceSpec
-from prill.temporary.images import _own_folder
 from prill.testing import MockServer
 
 from .conftest import Visiting

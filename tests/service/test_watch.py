@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from prill.errors import UsageError
+from prill.io.store import write_labels, write_trajectories
 from prill.refine.rewards import Reward, RewardSpec, Watch, WatchSpec, read_watch
 from prill.service import Service, ServiceSpec, make_service
-from prill.store import write_labels, write_trajectories
 from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Usage, Verdict
 
 from .gate import Gate

@@ -22,9 +22,9 @@ from PIL import Image
 
 from prill.errors import InputError
 from prill.evaluators.baselines import SelfReport
+from prill.io.store import read_trajectories, write_trajectories
 from prill.models.images import open_checked
-from prill.scoring import verdict_key
-from prill.store import read_trajectories, write_trajectories
+from prill.scoring.scorer import verdict_key
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 

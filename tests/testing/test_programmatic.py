@@ -13,8 +13,8 @@ import pytest_asyncio
 
 from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.miniwob.environment import MiniWoB
+from prill.episodes.loop import run_episode
 from prill.errors import UsageError
-from prill.loop import run_episode
 from prill.testing.programmatic.nodes import action_of, nodes_of
 from prill.testing.programmatic.policy import Programmatic
 from prill.testing.programmatic.screen import Move, Node, Screen

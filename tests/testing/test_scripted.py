@@ -8,8 +8,8 @@ import sys
 import pytest
 
 import prill.testing
+from prill.episodes.loop import run_episode
 from prill.errors import CallTimeout, EnvironmentFailure, Unparsable, UsageError
-from prill.loop import run_episode
 from prill.models.replies import ReplyFormat
 from prill.policies.replay import ReplayPolicy
 from prill.protocols import Message, Reply

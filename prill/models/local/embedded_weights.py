@@ -19,8 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from prill.cache import cache_folder
 from prill.errors import EndpointError, MissingExtra, UsageError
+from prill.io.cache import cache_folder
 from prill.logs import FOR_USERS
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.replies import excerpt

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from prill.errors import CallTimeout, ContextTooLong, EndpointError, MissingExtra, PrillError, UsageError
-from prill.files.checksums import Checksums
+from prill.io.checksums import Checksums
 from prill.models.dialect import Sampling
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained

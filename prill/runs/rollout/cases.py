@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from prill.config.toml import read_toml
 from prill.emulators.task_source import MAX_EPISODES
 from prill.errors import UsageError
-from prill.files.toml import read_toml
 from prill.policies.scripted.policy import Behaviour
 
 

@@ -18,6 +18,7 @@ from prill.config.values import Config
 from prill.emulators.pool import Pool
 from prill.emulators.settings import EnvironmentConfig, EnvironmentLike, Playing, Setting
 from prill.emulators.task_source import fingerprint, numbers, words_of
+from prill.episodes.record import Episode, Recorded, record
 from prill.errors import UsageError
 from prill.evaluators.labels import TEMPLATE
 from prill.models.devices import at_the_same_time
@@ -25,7 +26,6 @@ from prill.models.guard import PATIENCE
 from prill.models.registry import ModelLike
 from prill.policies.registry import POLICIES, PolicyLike
 from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
-from prill.record import Episode, Recorded, record
 from prill.runs.base import run_budget
 from prill.runs.plan import Recorded as Recordings
 from prill.runs.plan import RunPlan, recorded_in, times

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from prill.config.registry import Option, OptionError, options_of
 from prill.config.values import name_of
 from prill.emulators.settings import EnvironmentConfig, Scripts, as_text
 from prill.errors import UsageError
@@ -21,7 +22,6 @@ from prill.policies.registry import (
     policies_with,
 )
 from prill.protocols import LanguageModel, Policy, SampledModel
-from prill.registry import Option, OptionError, options_of
 from prill.runs.rollout.cases import Case
 
 # How a model is reached, and what its calls may cost, makes no other episode: all else that it is told is in its ids.

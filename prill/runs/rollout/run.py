@@ -10,16 +10,16 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from prill.files.kinds import INTERRUPTED, TRAJECTORIES
-from prill.files.outputs import check_output, expect_place
+from prill.episodes.record import Recorded
+from prill.episodes.run_folder import LABELS
+from prill.io.kinds import INTERRUPTED, TRAJECTORIES
+from prill.io.outputs import check_output, expect_place
+from prill.io.store import read_labels, read_trajectories
 from prill.policies.scripted.policy import BEHAVIOURS
-from prill.record import Recorded
-from prill.run_folder import LABELS
 from prill.runs.base import synchronous, wait_for
 from prill.runs.plan import RunPlan
 from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, Session, record_session
 from prill.runs.rollout.episodes import session as episodes_session
-from prill.store import read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory
 
 

@@ -13,9 +13,9 @@ from typing import Self
 import msgspec
 
 from prill.errors import UsageError
-from prill.files.checksums import growing
-from prill.files.outputs import append_whole, is_there, locked
-from prill.store import encode
+from prill.io.checksums import growing
+from prill.io.outputs import append_whole, is_there, locked
+from prill.io.store import encode
 from prill.types import LabelRecord
 
 SOURCE = "human"

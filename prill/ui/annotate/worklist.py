@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from prill.cache import scratch_database
-from prill.store import BadLine, Intake, encode
+from prill.io.cache import scratch_database
+from prill.io.store import BadLine, Intake, encode
 from prill.types import Trajectory
 
 Order = Literal["file", "random"]

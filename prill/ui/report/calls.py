@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from prill.store import encode
+from prill.io.store import encode
 from prill.transcripts import Call, ImageFile, Transcript, read_transcripts
 from prill.ui.report.entries import Judge, cut
 

@@ -12,7 +12,7 @@ import msgspec
 
 from prill.evaluators.labels import task_of
 from prill.evaluators.meta.comparison import slice_value
-from prill.store import BadLine, encode, read_verdicts
+from prill.io.store import BadLine, encode, read_verdicts
 from prill.transcripts import transcript_folder
 from prill.types import Action, EvaluatorInfo, Findings, LabelRecord, Observation, Opinion, Step, Task, Trajectory, Verdict
 from prill.ui.report.pictures import Picture

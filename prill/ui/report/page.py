@@ -24,9 +24,9 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
 from prill.evaluators.fitted.overlap import Overlap, overlap_of
 from prill.evaluators.labels import gold_labels
-from prill.files.lines import is_stream
-from prill.files.outputs import check_output, writing
-from prill.store import BadLine, encode
+from prill.io.lines import is_stream
+from prill.io.outputs import check_output, writing
+from prill.io.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 from prill.ui.report.calls import packed_calls
 from prill.ui.report.entries import Judge, Retry, Row, detail, row, series_of

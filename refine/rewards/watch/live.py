@@ -18,18 +18,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from prill.cache import asking_anew
 from prill.errors import InputError, PrillError, UsageError
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.registry import make_judge
-from prill.files.outputs import check_output, content_of
-from prill.labels.truth import gold_labels
+from prill.io.cache import asking_anew
+from prill.io.outputs import check_output, content_of
+from prill.io.store import BadLine, Item, read_labels, read_trajectories
+from prill.io.truth import gold_labels
 from prill.protocols import Evaluator, concurrency_of
 from prill.refine.rewards.loops import LoopThread
 from prill.refine.rewards.watch.records import WatchLog, WatchRecord, name_of, opinion_of, whole_verdicts
 from prill.refine.rewards.watch.signs import Tally, WatchReport
 from prill.refine.rewards.watch.spec import FEWEST, WatchSpec
-from prill.store import BadLine, Item, read_labels, read_trajectories
 from prill.types import Opinion, Trajectory, Usage, Verdict
 
 _log = logging.getLogger("prill.rewards.watch")

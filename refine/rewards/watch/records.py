@@ -12,10 +12,10 @@ from typing import Literal, TypeVar
 import msgspec
 
 from prill.errors import InputError, UsageError
-from prill.files.faults import line_fault
-from prill.files.lines import read_lines
-from prill.files.outputs import Content, append_whole, content_of_line, failures, locked, make_folder
-from prill.store import encode
+from prill.io.faults import line_fault
+from prill.io.lines import read_lines
+from prill.io.outputs import Content, append_whole, content_of_line, failures, locked, make_folder
+from prill.io.store import encode
 from prill.types import EvaluatorInfo, Opinion, Verdict
 
 _T = TypeVar("_T")

@@ -9,8 +9,8 @@ import pytest
 
 from prill.emulators.browser.chromium import chromium_path
 from prill.errors import UsageError
+from prill.io.store import read_labels, read_trajectories
 from prill.runs.rollout import rollout
-from prill.store import read_labels, read_trajectories
 from prill.types import Trajectory
 from tests.commands.as_config import config
 

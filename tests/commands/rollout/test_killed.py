@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from prill.store import read_labels, read_trajectories
+from prill.io.store import read_labels, read_trajectories
 from prill.types import Trajectory
 from tests.killing import Family
 

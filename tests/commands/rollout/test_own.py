@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
-from prill.store import read_labels, read_trajectories
+from prill.io.store import read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

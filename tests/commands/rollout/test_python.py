@@ -12,8 +12,8 @@ import prill
 from prill import plan_rollout, rollout
 from prill.cli import main
 from prill.errors import UsageError
+from prill.io.store import read_trajectories
 from prill.runs.rollout.run import rollout_session
-from prill.store import read_trajectories
 from prill.testing import ScriptedModel
 from prill.types import Task, Trajectory
 

@@ -16,7 +16,7 @@ from prill.emulators.settings import Playing, Setting
 from prill.emulators.shop import shop_configs
 from prill.emulators.webarena.tasks import SITES
 from prill.errors import UsageError
-from prill.store import read_labels
+from prill.io.store import read_labels
 from tests.commands.as_config import config
 
 

@@ -12,7 +12,7 @@ from prill.cli import main
 from prill.datasets.formats.agent_eval_refine import load, load_labels, platform_of
 from prill.errors import UsageError
 from prill.evaluators.labels import template_of
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Trajectory
 
 

@@ -22,7 +22,7 @@ from prill.cli import main
 from prill.datasets.formats.agentlab import load, load_labels
 from prill.datasets.reading.safe_pickle import StandIn, fields, load_pickle
 from prill.errors import InputError
-from prill.store import BadLine, read_trajectories
+from prill.io.store import BadLine, read_trajectories
 from prill.types import LabelRecord, Trajectory
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from prill.cli import main
 from prill.datasets.formats.agentrewardbench import load, load_labels
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import LabelRecord, Trajectory
 
 RECORDED = "trajectories/shots/webarena/exp/2024_run/screenshot_step_{}.png"

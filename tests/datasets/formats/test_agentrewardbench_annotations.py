@@ -11,7 +11,7 @@ from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
 from prill.datasets.formats.agentrewardbench import load_annotations
 from prill.errors import UsageError
 from prill.evaluators.meta.annotators import annotator_agreement
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import LabelRecord
 
 HEADER = "annotator_name,benchmark,task_id,model_name,exp_name,trajectory_success,trajectory_side_effect"

@@ -13,8 +13,8 @@ import pytest
 from prill.datasets.formats.agentrewardbench_webjudge import description, load, load_labels, load_reference_verdicts
 from prill.errors import UsageError
 from prill.evaluators.meta.agreement import agreement
-from prill.labels.truth import gold_labels
-from prill.store import BadLine
+from prill.io.store import BadLine
+from prill.io.truth import gold_labels
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Usage, Verdict
 
 Recording = Callable[[list[dict[str, Any]], list[dict[str, Any]]], Path]

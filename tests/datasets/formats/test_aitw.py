@@ -16,7 +16,7 @@ from prill.cli import main
 from prill.datasets.formats.aitw import AitwStep, load, read_steps
 from prill.datasets.reading.tfrecord import masked_crc, parse_example, read_records
 from prill.errors import InputError, UsageError
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import Trajectory
 
 BOXES = "image/ui_annotations_positions"

@@ -13,7 +13,7 @@ from PIL import Image
 from prill.cli import main
 from prill.datasets.formats.atif import load
 from prill.errors import UsageError
-from prill.store import BadLine, read_trajectories
+from prill.io.store import BadLine, read_trajectories
 from prill.types import Trajectory
 
 

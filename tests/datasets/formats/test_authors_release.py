@@ -10,7 +10,7 @@ import pytest
 
 from prill.cli import main
 from prill.datasets.formats import agent_eval_refine, screenshots
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import LabelRecord, Trajectory
 from tests.commands.endpoint import Endpoint
 

@@ -12,9 +12,9 @@ import pytest
 from prill.cli import main
 from prill.datasets.formats.mind2web import load
 from prill.errors import InputError, UsageError
+from prill.io.store import BadLine, read_trajectories
 from prill.pages.scores import write_scores
 from prill.pages.state import PageState, read_state
-from prill.store import BadLine, read_trajectories
 from prill.types import Trajectory
 
 PAGE = '<html backend_node_id="1"><a backend_node_id="7"/><b backend_node_id="30"/><i backend_node_id="4"/></html>'

@@ -15,7 +15,7 @@ from PIL import Image
 from prill.cli import main
 from prill.datasets.formats.online_mind2web import load, load_labels, parse_action
 from prill.errors import UsageError
-from prill.store import BadLine, read_labels, read_trajectories
+from prill.io.store import BadLine, read_labels, read_trajectories
 from prill.types import LabelRecord, Point, Trajectory
 
 

@@ -12,7 +12,7 @@ import pytest
 from prill.cli import main
 from prill.datasets.formats.openai_batch import load
 from prill.errors import UsageError
-from prill.store import BadLine, read_trajectories
+from prill.io.store import BadLine, read_trajectories
 from prill.types import Trajectory
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="

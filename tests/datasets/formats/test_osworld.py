@@ -14,7 +14,7 @@ from PIL import Image
 from prill.cli import main
 from prill.datasets.formats.osworld import load, load_labels
 from prill.errors import UsageError
-from prill.store import BadLine, read_labels, read_trajectories
+from prill.io.store import BadLine, read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory
 
 Recording = Callable[[list[dict[str, Any]], list[dict[str, Any]]], Path]

@@ -11,7 +11,7 @@ import pytest
 from prill.cli import main
 from prill.datasets.formats.verifiers import load, load_labels
 from prill.errors import UsageError
-from prill.store import BadLine, read_labels, read_trajectories
+from prill.io.store import BadLine, read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="

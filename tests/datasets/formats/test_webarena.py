@@ -15,7 +15,7 @@ from prill.cli import main
 from prill.datasets.formats.webarena import load, load_labels
 from prill.emulators.webarena.tasks import TaskConfig, load_configs, load_tasks, read_configs, task_of
 from prill.errors import UsageError
-from prill.store import BadLine, read_trajectories
+from prill.io.store import BadLine, read_trajectories
 from prill.types import LabelRecord, Trajectory
 
 PNG = b"\x89PNG\r\n\x1a\n a picture"

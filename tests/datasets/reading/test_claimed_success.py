@@ -11,7 +11,7 @@ import pytest
 
 from prill.actions.ending import CLAIMED_SUCCESS
 from prill.datasets.formats import androidworld, atif, online_mind2web, openai_batch, osworld, verifiers
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import Trajectory
 
 Written = Callable[[Path, str, dict[str, Any]], Iterable[Trajectory | BadLine]]

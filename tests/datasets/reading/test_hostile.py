@@ -13,7 +13,7 @@ from prill.datasets.convert import convert
 from prill.datasets.formats import agentlab, aitw, webarena
 from prill.datasets.reading.safe_pickle import load_pickle
 from prill.errors import InputError
-from prill.store import BadLine, read_trajectories
+from prill.io.store import BadLine, read_trajectories
 from prill.types import Trajectory
 from tests.datasets.formats import test_aitw, test_webarena
 

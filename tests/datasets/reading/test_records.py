@@ -13,8 +13,8 @@ import pytest
 from prill.datasets.reading import records as rows
 from prill.datasets.reading.records import date_in, decode_json, image_in, read_file, read_rows
 from prill.errors import InputError
-from prill.files.lines import valid_unicode
-from prill.store import BadLine
+from prill.io.lines import valid_unicode
+from prill.io.store import BadLine
 
 DEEP = "[" * 100_000 + "]" * 100_000
 

@@ -12,8 +12,8 @@ from prill.emulators.airline.desk import solution
 from prill.emulators.airline.environment import LIMITS, PUBLIC, SCENARIOS, Airline, AirlineSpec, Service, service_of
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.shop import Play
+from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import run_episode
 from prill.types import Task, Trajectory
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

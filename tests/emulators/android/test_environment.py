@@ -21,9 +21,9 @@ from prill.emulators.android.appium import AppiumPhone
 from prill.emulators.android.environment import Android, AndroidSpec
 from prill.emulators.android.phone import Phone
 from prill.emulators.screenshots import same_screen
+from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import run_episode
-from prill.store import read_trajectories
+from prill.io.store import read_trajectories
 from prill.testing.android import FakeAdb
 from prill.testing.android.phone import Phone as FakePhone
 from prill.types import Action, Observation, Step, Task, Trajectory

@@ -18,8 +18,8 @@ from prill.emulators.android.adb import AdbPhone
 from prill.emulators.android.appium import AppiumPhone
 from prill.emulators.android.environment import Android, AndroidSpec
 from prill.emulators.android.phone import Phone, Start
+from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import run_episode
 from prill.testing.android import FakeAdb
 from prill.types import Action, Observation, Step, Task
 

@@ -14,7 +14,7 @@ from prill.emulators.browser.chromium import Chromium, Profile
 from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
 from prill.emulators.browser.requirements import web_tools
 from prill.errors import UsageError
-from prill.store import write_trajectories
+from prill.io.store import write_trajectories
 from prill.types import Action, Observation, Task, Trajectory
 
 from .pages import Site, after, head, need_chromium, number, opened, tree

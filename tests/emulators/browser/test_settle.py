@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
+from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure
-from prill.loop import run_episode
 from prill.types import Action, Observation, Step, Task
 
 from .pages import Site, head, need_chromium, number, tree

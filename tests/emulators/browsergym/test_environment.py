@@ -15,8 +15,8 @@ from PIL import Image
 
 from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.browsergym.environment import NOTHING, BrowserGym, _middle, call_of
+from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import run_episode
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 

@@ -18,10 +18,10 @@ from prill.emulators.ios.screen import combination, is_home_screen, read_element
 from prill.emulators.ios.simulators import ios_tools
 from prill.emulators.requirements import Tool
 from prill.emulators.widgets import Element
+from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import run_episode
+from prill.io.store import encode_trajectory
 from prill.policies.replay import ReplayPolicy
-from prill.store import encode_trajectory
 from prill.testing.ios import FakeSimulators
 from prill.testing.ios.simulators import Simulator, new_udid
 from prill.types import Action, Observation, Task

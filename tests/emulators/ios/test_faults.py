@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.ios.environment import Ios
+from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import run_episode
+from prill.io.temporary import TempFolder, abandoned, taken_over
 from prill.policies.replay import ReplayPolicy
-from prill.temporary.folders import TempFolder, abandoned, taken_over
 from prill.testing.ios import FakeSimulators
 from prill.testing.ios.simulators import Simulator, new_udid
 from prill.types import Action, Observation, Task

@@ -10,12 +10,12 @@ import pytest
 
 from prill.cli import main
 from prill.emulators.mind2web.environment import Mind2Web, Mind2WebSpec, Recordings
+from prill.episodes.loop import run_episode
 from prill.errors import InputError, UsageError
-from prill.loop import run_episode
+from prill.io.store import read_labels, read_trajectories, write_trajectories
 from prill.pages.state import PageState, read_state
 from prill.protocols import Abridging
 from prill.runs.bench import BenchConfig, bench
-from prill.store import read_labels, read_trajectories, write_trajectories
 from prill.testing import MockServer
 from prill.types import Action, Observation, Step, StepLabel, Task, Trajectory
 

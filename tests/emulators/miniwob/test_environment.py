@@ -14,11 +14,11 @@ from PIL import Image
 
 from prill.emulators.browser.chromium import Chromium, chromium_path
 from prill.emulators.miniwob.environment import MiniWoB
+from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import run_episode
+from prill.io.store import encode_trajectory
 from prill.policies.scripted.policy import Behaviour, ScriptedPolicy
 from prill.policies.scripted.scripts import SCRIPTS
-from prill.store import encode_trajectory
 from prill.types import Action, LabelRecord, Task, Trajectory
 
 for module in ("playwright", "miniwob"):

@@ -26,8 +26,8 @@ from prill.emulators.webarena.environment import Setup, WebArena, WebArenaSpec, 
 from prill.emulators.webarena.login import Logins
 from prill.emulators.webarena.sites import Sites, reset_sites
 from prill.emulators.webarena.tasks import TaskConfig, read_configs, task_of
+from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure, UsageError
-from prill.loop import run_episode
 from prill.types import Action, Task, Trajectory
 
 LOCAL = {

@@ -45,7 +45,7 @@ from prill.evaluators.meta.calibration_fit import (
     threshold_for_costs,
     threshold_for_precision,
 )
-from prill.store import encode
+from prill.io.store import encode
 from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
 from prill.ui.report.plots import reliability_svg
 

@@ -22,10 +22,10 @@ from prill.evaluators.labels import task_of
 from prill.evaluators.meta.agreement import agreement, by_step, pair
 from prill.evaluators.meta.calibration_fit import calibrate
 from prill.evaluators.meta.comparison import compare
+from prill.io.store import encode, read_verdicts
+from prill.io.tables import table
 from prill.protocols import Evaluator
-from prill.scoring import score
-from prill.store import encode, read_verdicts
-from prill.tables import table
+from prill.scoring.scorer import score
 from prill.types import Action, FittedOn, LabelRecord, Observation, Step, StepLabel, StepVerdict, Task, Trajectory, Verdict
 from prill.ui.report.headline import headline
 

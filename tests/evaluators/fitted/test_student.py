@@ -24,7 +24,7 @@ from prill.evaluators.fitted.features import AGAINST, cut_off, names, read
 from prill.evaluators.fitted.fit import Fit, cross_validated, examples, fit, fit_with_scores, held_out, sure_outside
 from prill.evaluators.fitted.student import Kind, Student, StudentModel
 from prill.evaluators.labels import gold_labels, grouped_folds
-from prill.store import BadLine, encode
+from prill.io.store import BadLine, encode
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 # Looked for and not imported, as every worker collects every file.

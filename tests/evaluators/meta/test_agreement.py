@@ -17,7 +17,7 @@ from prill.evaluators.meta.annotators import annotator_agreement
 from prill.evaluators.meta.calibration_fit import calibrate
 from prill.evaluators.meta.comparison import compare
 from prill.evaluators.metrics import FEW_CLUSTERS, T_QUANTILES, bootstrap, intervals, jackknife, wilson
-from prill.store import BadLine
+from prill.io.store import BadLine
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, StepVerdict, Task, Trajectory, UnscoredReason, Verdict
 
 JUDGE = EvaluatorInfo("vlm", "1", "m")

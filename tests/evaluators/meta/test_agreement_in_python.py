@@ -12,7 +12,7 @@ import pytest
 import prill
 from prill.cli import main
 from prill.evaluators.meta import Agreement
-from prill.store import encode, encode_trajectory
+from prill.io.store import encode, encode_trajectory
 from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
 
 JUDGE = EvaluatorInfo("modular", "1", "m")

@@ -20,9 +20,9 @@ from prill.evaluators.meta.redteam import (
     worst_by_family,
 )
 from prill.evaluators.outcome import CaptionJudge, VLMJudge
+from prill.io.store import encode, read_trajectories
 from prill.protocols import Message
-from prill.scoring import Tally
-from prill.store import encode, read_trajectories
+from prill.scoring.scorer import Tally
 from prill.testing import ScriptedModel
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from prill.config.registry import options_of
+from prill.episodes.loop import run_episode
 from prill.errors import NoEvidence, Truncated, Unparsable, UsageError
-from prill.loop import run_episode
 from prill.policies.mindact.agent import MindAct, MindActSpec, SelfMAP, SelfMAPSpec
 from prill.policies.registry import make_policy
 from prill.protocols import Demonstrator, LanguageModel, Message
-from prill.registry import options_of
 from prill.testing.scripted import ReplayEnvironment, ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
 

@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 from PIL import Image
 
+from prill.episodes.loop import run_episode
 from prill.errors import NoEvidence, Unparsable
-from prill.loop import run_episode
 from prill.models.local.torchvision import mend_torchvision
 from prill.policies.screen.agent import _GRAMMARS, GrammarName, Screen
 from prill.policies.screen.frames import QWEN25, UnreadableReplyError, smart_resize

@@ -10,8 +10,8 @@ import pytest_asyncio
 
 from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.miniwob.environment import MiniWoB
+from prill.episodes.loop import run_episode
 from prill.errors import UsageError
-from prill.loop import run_episode
 from prill.models.ledger import metered
 from prill.policies.registry import make_policy
 from prill.policies.step.agent import StepAgent

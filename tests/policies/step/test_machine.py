@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from prill.episodes.loop import run_episode
 from prill.errors import Truncated
-from prill.loop import run_episode
 from prill.models.prompts import NONCE
 from prill.policies.registry import make_policy
 from prill.policies.step.agent import StepAgent, read_annotations

@@ -19,7 +19,7 @@ from prill.emulators.webarena.oracle import WebArenaOracle
 from prill.emulators.webarena.oracle_pages import shop_access
 from prill.emulators.webarena.sites import Sites
 from prill.emulators.webarena.tasks import read_configs, task_of
-from prill.loop import run_episode
+from prill.episodes.loop import run_episode
 from prill.policies.registry import make_policy
 from prill.policies.step.agent import read_annotations
 from prill.testing.programmatic.shop import ProgrammaticShop

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from prill.loop import run_episode
+from prill.episodes.loop import run_episode
 from prill.policies.structured_reflection.actions import line_of
 from prill.policies.structured_reflection.agent import StructuredReflection, StructuredSpec
 from prill.protocols import Message

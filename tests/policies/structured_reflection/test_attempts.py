@@ -16,6 +16,7 @@ from prill.emulators.browser.chromium import Chromium, chromium_path
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.emulators.pool import Pool
 from prill.errors import UsageError
+from prill.io.store import read_trajectories
 from prill.policies.structured_reflection.actions import action_of, clicked, line_of, read_order
 from prill.policies.structured_reflection.agent import FORCED, REPLAYED, StructuredReflection
 from prill.policies.structured_reflection.memory import Memory, Rules, memory_of
@@ -25,7 +26,6 @@ from prill.refine.outcomes import Results
 from prill.refine.reflexion import Challenge, Play, play_again
 from prill.refine.retries import RetrySpec
 from prill.refine.trials import solved_by, within
-from prill.store import read_trajectories
 from prill.testing.programmatic.structured import StructuredPlanner
 from prill.types import Task, Trajectory
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from prill.emulators.pool import Pool
+from prill.io.store import read_trajectories
 from prill.policies.structured_reflection.agent import StructuredReflection, planning_calls
 from prill.protocols import Learner
 from prill.refine.outcomes import Results, read_lessons
 from prill.refine.reflexion import Challenge, Play, play_again
 from prill.refine.retries import RetrySpec
 from prill.refine.trials import solved_by, within
-from prill.store import read_trajectories
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
 from .pages import TASK, Answers, Site, chain

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from prill.episodes.loop import run_episode
 from prill.errors import ContextTooLong, NoEvidence, Truncated, UsageError
-from prill.loop import run_episode
 from prill.models.prompts import NONCE
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.registry import make_policy

@@ -11,13 +11,13 @@ import pytest
 
 from prill.cli import main
 from prill.errors import Unparsable
+from prill.io.store import encode, write_labels, write_trajectories
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.synapse.growth import exemplar_of, grow, xpath_of
 from prill.policies.synapse.html import read_html
 from prill.policies.synapse.memory import Memory
 from prill.policies.synapse.xpath import find
 from prill.runs.papers import ExemplarsConfig, exemplars
-from prill.store import encode, write_labels, write_trajectories
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
 JUDGE = EvaluatorInfo(name="judge", version="1")

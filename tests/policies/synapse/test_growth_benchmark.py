@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from prill.registry import load_file
+from prill.config.registry import load_file
 
 benchmark: Any = load_file(Path(__file__).parents[3] / "benchmarks/synapse.py")
 

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from prill.emulators.miniwob.environment import MiniWoB
-from prill.loop import run_episode
+from prill.episodes.loop import run_episode
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.registry import make_policy
 from prill.policies.synapse.agent import Synapse, SynapseSpec

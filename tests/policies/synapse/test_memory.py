@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from prill.errors import TransportFailure, UsageError
-from prill.files.checksums import Checksums
+from prill.io.checksums import Checksums
 from prill.models.ledger import Budget, spending_from
 from prill.models.local.weights import folder_hash
 from prill.policies.embedders import EndpointEmbedder, LocalEmbedder, TfidfEmbedder, _read_answer, make_embedder

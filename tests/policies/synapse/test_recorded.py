@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from prill.errors import NoEvidence, Truncated, Unparsable, UsageError
+from prill.io.store import write_trajectories
 from prill.pages.state import PageState
 from prill.pages.steps import Marking, asked_of
 from prill.policies.embedders import TfidfEmbedder
@@ -19,7 +20,6 @@ from prill.policies.synapse.memory import Memory
 from prill.policies.synapse.prompting import tokens_of
 from prill.policies.synapse.recorded import RecordedSpec, RecordedSynapse, action_of, exemplar_of, key_of, memory_of
 from prill.protocols import Demonstrator, Message
-from prill.store import write_trajectories
 from prill.testing import ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from prill.config.registry import load_object
 from prill.errors import InputError, MissingExtra, NoEvidence, UsageError
+from prill.io.store import BadLine
 from prill.refine.rewards import Reward, RewardSpec, chat_trajectory, pack
 from prill.refine.rewards.chat import carried
 from prill.refine.rewards.inspect_ai import judge_scorer
 from prill.refine.rewards.openenv import episode_trajectory, judge_rubric
 from prill.refine.rewards.verl import compute_score_of
-from prill.registry import load_object
-from prill.store import BadLine
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Verdict
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -13,9 +13,9 @@ import pytest
 import prill
 from prill.errors import CallTimeout, EndpointError, UsageError
 from prill.evaluators import JUDGES, judge_options
+from prill.io.store import BadLine
 from prill.refine.rewards import Reward, RewardSpec, make_reward, run_blocking
 from prill.refine.rewards.reward import SPEC
-from prill.store import BadLine
 from prill.testing import MockServer
 from prill.types import Criterion, EvaluatorInfo, Findings, Observation, Step, Task, Trajectory, Verdict
 

@@ -15,8 +15,8 @@ from PIL import Image
 
 from prill import Action, Observation, Step, Task, Trajectory, write_trajectories
 from prill.errors import InputError, UsageError
+from prill.io.store import BadLine
 from prill.refine.rewards import Recorded, column_of, item_of, pack, refer, single_step, travel
-from prill.store import BadLine
 
 
 def png(color: str) -> bytes:

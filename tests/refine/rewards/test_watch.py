@@ -14,9 +14,9 @@ import pytest
 
 import prill
 from prill.errors import EndpointError, UsageError
+from prill.io.store import BadLine, encode, write_labels, write_trajectories
 from prill.refine.rewards import Reward, Watch, WatchRecord, WatchSpec, make_reward, read_watch
 from prill.refine.rewards.watch.records import WatchLog
-from prill.store import BadLine, encode, write_labels, write_trajectories
 from prill.testing import MockServer
 from prill.types import EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Usage, Verdict
 

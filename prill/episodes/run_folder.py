@@ -2,7 +2,7 @@
 
 `trajectories.jsonl` has the finished episodes, `labels.jsonl` what an oracle says of them. An episode under way stands in
 `partial/`, rewritten after each step; what a stop leaves there goes to `interrupted.jsonl` when the run is taken up.
-`checksums.jsonl` says what all of these hold, screenshots included (see `prill.files.checksums`).
+`checksums.jsonl` says what all of these hold, screenshots included (see `prill.io.checksums`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from prill.episodes.loop import is_unpaid
 from prill.errors import InputError, UsageError
-from prill.files.checksums import Checksums, Growing
-from prill.files.kinds import INTERRUPTED, TRAJECTORIES
-from prill.files.outputs import Content, LockedFolder, append_whole, check_output, part_of
-from prill.loop import is_unpaid
-from prill.store import decode_trajectory, encode, encode_trajectory, read_labels, read_lines, screenshots_of
+from prill.io.checksums import Checksums, Growing
+from prill.io.kinds import INTERRUPTED, TRAJECTORIES
+from prill.io.outputs import Content, LockedFolder, append_whole, check_output, part_of
+from prill.io.store import decode_trajectory, encode, encode_trajectory, read_labels, read_lines, screenshots_of
 from prill.types import LabelRecord, Trajectory
 
 _BLOCK = 1 << 16

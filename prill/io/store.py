@@ -17,26 +17,26 @@ from typing import Any, Literal, TypeVar, cast, get_args, overload
 
 import msgspec
 
-from prill.cache import scratch_database
 from prill.checks import check_record, expect_several, missing_image, unwritable
 from prill.errors import InputError, UsageError
-from prill.files.checksums import expect_unchanged
-from prill.files.faults import duplicate, line_fault
-from prill.files.kinds import Kind, trajectory_files
-from prill.files.lines import folder_of, name_of
-from prill.files.lines import open_lines as open_lines  # here, too: other rooms read their lines from this module
-from prill.files.lines import read_lines as read_lines
-from prill.files.outputs import Writer, check_output, content_of_line, part_of, writing
-from prill.files.shards import Shard
+from prill.io.cache import scratch_database
+from prill.io.checksums import expect_unchanged
+from prill.io.faults import duplicate, line_fault
+from prill.io.kinds import Kind, trajectory_files
+from prill.io.lines import folder_of, name_of
+from prill.io.lines import open_lines as open_lines  # here, too: other rooms read their lines from this module
+from prill.io.lines import read_lines as read_lines
+from prill.io.outputs import Writer, check_output, content_of_line, part_of, writing
+from prill.io.shards import Shard
+from prill.io.temporary_images import in_memory
 from prill.models.images import open_image_file
-from prill.temporary.images import in_memory
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
 _FIELDS: dict[type, frozenset[str]] = {
     cls: frozenset(f.name for f in fields(cls)) for cls in (Trajectory, Task, Observation, Action, Step)
 }
 _encoder = msgspec.json.Encoder()
-_log = logging.getLogger("prill.store")
+_log = logging.getLogger("prill.io.store")
 OnError = Literal["raise", "skip", "yield"]  # what is done with a line that is no trajectory
 _T = TypeVar("_T")
 _R = TypeVar("_R", Trajectory, LabelRecord)

@@ -16,13 +16,13 @@ from typing import Any, ClassVar, Protocol, Self
 
 import msgspec
 
-from prill.cache import scratch_database
 from prill.errors import UsageError
-from prill.files.checksums import growing
-from prill.files.kinds import object_of
-from prill.files.lines import MOST_LINE, is_stream, read_lines
-from prill.files.outputs import append_whole, check_output, failures, is_stdout, is_there, locked, make_folder, part_of, writing
-from prill.store import encode, read_verdicts
+from prill.io.cache import scratch_database
+from prill.io.checksums import growing
+from prill.io.kinds import object_of
+from prill.io.lines import MOST_LINE, is_stream, read_lines
+from prill.io.outputs import append_whole, check_output, failures, is_stdout, is_there, locked, make_folder, part_of, writing
+from prill.io.store import encode, read_verdicts
 from prill.types import EvaluatorInfo, UnscoredReason, Verdict
 
 _BEGINNING = b'{"id":"'

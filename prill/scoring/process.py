@@ -1,8 +1,8 @@
 """One of several processes that judge together: it gets a judge, then trajectories, and gives verdicts back.
 
-    python -P -m prill.workers SOCKET
+    python -P -m prill.scoring SOCKET
 
-`prill.workers.pool` starts it and talks to it. What is known to be of plain types travels as MessagePack and JSON, which take a
+`prill.scoring.pool` starts it and talks to it. What is known to be of plain types travels as MessagePack and JSON, which take a
 fifth of the time of a pickle.
 """
 
@@ -22,14 +22,14 @@ from typing import Any
 
 import msgspec
 
+from prill.config.registry import load_file, loaded_files
 from prill.errors import PrillError
+from prill.io.store import encode
 from prill.protocols import Evaluator, lessons_of
-from prill.registry import load_file, loaded_files
-from prill.store import encode
+from prill.scoring.items import JudgeFaults, keyed_verdict
+from prill.scoring.line import Line
 from prill.transcripts.calls import Call, transcribed
 from prill.types import Trajectory, Verdict
-from prill.workers.items import JudgeFaults, keyed_verdict
-from prill.workers.line import Line
 
 # What pickle raises for what cannot be pickled, or be made again from a pickle.
 UNPICKLABLE = (pickle.PickleError, TypeError, AttributeError, ValueError, LookupError, RecursionError)

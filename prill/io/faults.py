@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from prill.files.kinds import object_of
+from prill.io.kinds import object_of
 from prill.types import LabelRecord, Trajectory, Verdict
 
 _ENUM = re.compile(r"Invalid enum value .* - at `(.*)`$")
@@ -53,13 +53,13 @@ def duplicate(id: str, first: str) -> str:
 
 def guess(key: str) -> str:
     """` (did you mean 'x'?)` where an unknown key, or the end of its path, is close to one that records have, else nothing."""
-    from prill.registry import nearest
+    from prill.config.registry import nearest
 
     return nearest(key.rpartition(".")[2].lower(), _all_keys())
 
 
 def _similar(field: str, paths: list[str]) -> str:
-    from prill.registry import nearest
+    from prill.config.registry import nearest
 
     unknown = {path.rpartition(".")[2] for path in paths}
     return next((f"; is it `{key}`, a key that is unknown?" for key in unknown if nearest(key.lower(), [field])), "")
@@ -80,7 +80,7 @@ def _json_remedy(data: bytes, error: Exception) -> str:
 
 def _choices_at(place: str, data: bytes) -> str:
     """The values that a field may have, and the nearest to the one that stands there."""
-    from prill.registry import nearest
+    from prill.config.registry import nearest
 
     choices = _choices().get(re.split(r"[.\[]", place)[-1], ())
     value: Any = object_of(data)
@@ -122,7 +122,7 @@ def _all_keys() -> tuple[str, ...]:
 @cache
 def _choices() -> dict[str, tuple[str, ...]]:
     """The values of each field that has a fixed set of them."""
-    from prill.registry import literals
+    from prill.config.registry import literals
 
     return {
         field.name: choices

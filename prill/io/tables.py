@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from prill.errors import MissingExtra
-from prill.labels.truth import gold_labels
-from prill.store import read_labels, read_verdicts
+from prill.io.store import read_labels, read_verdicts
+from prill.io.truth import gold_labels
 from prill.types import LabelRecord, Usage, Verdict
 
 if TYPE_CHECKING:

@@ -26,13 +26,13 @@ from typing import Any
 import msgspec
 
 from prill.errors import InputError, PrillError, UsageError
-from prill.files.lines import Line, folder_of, name_of, read_lines
-from prill.files.outputs import write_output
+from prill.io.lines import Line, folder_of, name_of, read_lines
+from prill.io.outputs import write_output
+from prill.io.store import BadLine, Item, decode_trajectory
 from prill.protocols import Engine, Work
-from prill.store import BadLine, Item, decode_trajectory
+from prill.scoring.process import UNPICKLABLE, Setup, setup_of, unpacked
+from prill.scoring.seats import Share, packing_for
 from prill.types import EvaluatorInfo, Usage
-from prill.workers.process import UNPICKLABLE, Setup, setup_of, unpacked
-from prill.workers.seats import Share, packing_for
 
 PART = 256  # trajectories or pictures; those that a worker was at when it died are what may be asked twice
 _MOST_LOSSES = 3  # as many workers may die with a part

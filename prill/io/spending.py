@@ -16,9 +16,9 @@ from typing import Annotated, Any
 import msgspec
 
 from prill.errors import InputError, UsageError
-from prill.files.kinds import object_of
-from prill.files.lines import read_lines
-from prill.files.outputs import failures, locked, make_folder, write_output
+from prill.io.kinds import object_of
+from prill.io.lines import read_lines
+from prill.io.outputs import failures, locked, make_folder, write_output
 
 SPENDING = "spending.json"
 _FORMAT = "prill spending 1"

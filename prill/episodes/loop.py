@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from prill.errors import BudgetSpent, EnvironmentFailure, Unscored
-from prill.files.lines import valid_unicode
+from prill.io.lines import valid_unicode
 from prill.protocols import Environment, Locator, Policy
 from prill.types import Action, Observation, Step, Task, Trajectory
 

@@ -9,8 +9,8 @@ from typing import Literal
 import msgspec
 
 from prill.errors import InputError, UsageError
-from prill.files.checksums import CHECKSUMS
-from prill.files.lines import read_lines
+from prill.io.checksums import CHECKSUMS
+from prill.io.lines import read_lines
 
 Kind = Literal["trajectories", "labels", "verdicts"]
 TRAJECTORIES, INTERRUPTED = "trajectories.jsonl", "interrupted.jsonl"  # of a folder that is recorded to

@@ -11,13 +11,13 @@ from typing import Any, Generic
 
 import msgspec
 
+from prill.episodes.loop import run_episode
+from prill.episodes.run_folder import RunFolder
 from prill.errors import BudgetSpent, EnvironmentFailure, PrillError, Unscored
-from prill.files.checksums import Checksums
-from prill.loop import run_episode
+from prill.io.checksums import Checksums
 from prill.models.guard import PATIENCE
 from prill.models.ledger import Meter, metered
 from prill.protocols import Abridging, E, Environment, Lender, Policy
-from prill.run_folder import RunFolder
 from prill.types import LabelRecord, Step, Task, Trajectory
 
 _LEAST = 5  # episodes in a row that could not begin: fewer may be the fault of their tasks

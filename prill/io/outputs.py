@@ -18,13 +18,13 @@ from types import TracebackType
 from typing import IO, Literal, Protocol, Self, TextIO
 
 from prill.errors import InputError, UsageError
-from prill.files.atomic import append_whole as append_whole  # here, too: other rooms take what writing needs from this module
-from prill.files.atomic import failures as failures
-from prill.files.atomic import is_there as is_there
-from prill.files.atomic import part_of as part_of
-from prill.files.checksums import replaced
-from prill.files.kinds import kind_of, object_of
-from prill.files.lines import STREAM, is_stream, open_lines, read_lines
+from prill.io.atomic import append_whole as append_whole  # here, too: other rooms take what writing needs from this module
+from prill.io.atomic import failures as failures
+from prill.io.atomic import is_there as is_there
+from prill.io.atomic import part_of as part_of
+from prill.io.checksums import replaced
+from prill.io.kinds import kind_of, object_of
+from prill.io.lines import STREAM, is_stream, open_lines, read_lines
 
 Content = Literal[
     "trajectories", "labels", "verdicts", "a calibration", "a fitted judge", "a report", "a diagram", "a table",
@@ -37,7 +37,7 @@ _HEAD = 1 << 14
 _BEGINNING = b'{"id":"'  # of our records: a file may hold but one, which a crash cut
 _REPORT = b'<meta name="generator" content="prill report">'
 _WATCH = b'<meta name="generator" content="prill watch">'
-# How files begin that are no JSON; tables by their first columns, as `prill.tables` writes them.
+# How files begin that are no JSON; tables by their first columns, as `prill.io.tables` writes them.
 _BEGINNINGS: dict[bytes, Content] = {
     b"<svg ": "a diagram",
     b"id,success,score,": "a table",

@@ -14,13 +14,11 @@ from pathlib import Path
 import msgspec
 
 from prill.errors import PrillError
+from prill.io.store import BadLine, Item
+from prill.io.verdict_log import VerdictLog
 from prill.protocols import Engine, Evaluator, lessons_of
-from prill.store import BadLine, Item
-from prill.transcripts.files import TranscriptLog, read_transcripts
-from prill.types import EvaluatorInfo, Verdict
-from prill.verdict_log import VerdictLog
-from prill.workers.items import KeyMade, bad_key, bad_verdict, judge_items, key_of, transcript_log
-from prill.workers.parts import (
+from prill.scoring.items import KeyMade, bad_key, bad_verdict, judge_items, key_of, transcript_log
+from prill.scoring.parts import (
     Ended,
     Place,
     Shards,
@@ -36,8 +34,10 @@ from prill.workers.parts import (
     whole_lines,
     work_off,
 )
-from prill.workers.process import Setup
-from prill.workers.seats import Share
+from prill.scoring.process import Setup
+from prill.scoring.seats import Share
+from prill.transcripts.files import TranscriptLog, read_transcripts
+from prill.types import EvaluatorInfo, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,21 +17,21 @@ from typing import Any, TypeVar
 
 from prill.checks import checked_trajectories, expect_judge
 from prill.errors import InputError, UsageError
-from prill.files.lines import is_stream
-from prill.files.outputs import check_output, expect_place, is_stdout
-from prill.files.shards import Shard
+from prill.io.lines import is_stream
+from prill.io.outputs import check_output, expect_place, is_stdout
+from prill.io.shards import Shard
+from prill.io.store import BadLine, Intake, Item, read_trajectories, read_verdicts
+from prill.io.tables import Verdicts
+from prill.io.verdict_log import RETRIED, VerdictLog, open_log
 from prill.protocols import Engine, Estimator, Evaluator, concurrency_of
-from prill.store import BadLine, Intake, Item, read_trajectories, read_verdicts
-from prill.tables import Verdicts
+from prill.scoring.engines import make_engine
+from prill.scoring.items import JudgeFaults, KeyMade, judge_items, key_of, keyed_verdict, transcript_log
+from prill.scoring.items import verdict_key as verdict_key  # here, too: what scores goes by it
+from prill.scoring.judging import Elsewhere, gather_left_over
+from prill.scoring.parts import Ended, Shards
+from prill.scoring.pool import Workers
 from prill.transcripts.files import TranscriptLog
 from prill.types import Trajectory, Usage, Verdict
-from prill.verdict_log import RETRIED, VerdictLog, open_log
-from prill.workers.engines import make_engine
-from prill.workers.items import JudgeFaults, KeyMade, judge_items, key_of, keyed_verdict, transcript_log
-from prill.workers.items import verdict_key as verdict_key  # here, too: what scores goes by it
-from prill.workers.judging import Elsewhere, gather_left_over
-from prill.workers.parts import Ended, Shards
-from prill.workers.pool import Workers
 
 CONCURRENCY = 16
 R = TypeVar("R")
@@ -236,7 +236,7 @@ async def score_files(
         output: The verdict file. `-` is standard output, where nothing can be skipped.
         concurrency: The most trajectories at a time. None: as many as the judge's model takes calls.
         processes: How many processes judge. The calls at once are divided among them.
-        engine: Workers of a cluster that judge instead, by name or made already (`prill.workers.engines`). None: this machine
+        engine: Workers of a cluster that judge instead, by name or made already (`prill.scoring.engines`). None: this machine
             judges.
         limit: The most inputs to read, from the first on. None: all.
         shard: Judge this share of them only; `prill.merge_verdicts` merges shards. None: all.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from prill.config.registry import Entry, Option, OptionError, Registry, options_of, read_options
+from prill.config.toml import read_table
 from prill.config.values import PartConfig
 from prill.errors import UsageError
-from prill.files.toml import read_table
 from prill.protocols import Engine
-from prill.registry import Entry, Option, OptionError, Registry, options_of, read_options
 
 ENGINES = Registry(
     "engine",
-    {"ray": Entry("Ray Data, on this machine or on a cluster", "prill.workers.ray_data:RayEngine")},
+    {"ray": Entry("Ray Data, on this machine or on a cluster", "prill.scoring.ray_data:RayEngine")},
     "prill.engines",
 )
 
@@ -36,7 +36,7 @@ EngineLike = EngineConfig | str | Mapping[str, Any] | Engine
 
 def make_engine(engine: EngineLike, *, lax: bool = False, **options: Any) -> Engine:
     """The engine of a name (or `module:Object`, `file.py:Object`), of a table `{name = "ray", …}`, or of a .toml or .json file
-    with one; an engine comes back as it is. `lax` as in `prill.registry.read_options`. Raises UsageError.
+    with one; an engine comes back as it is. `lax` as in `prill.config.registry.read_options`. Raises UsageError.
     """
     place = ""
     if isinstance(engine, EngineConfig):

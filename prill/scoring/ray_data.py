@@ -1,6 +1,6 @@
 """Ray Data as an engine: parts of a run are the rows of a data set, mapped by a pool of our own asynchronous actors.
 
-Ray is driven by a process of its own (`prill.workers.ray_driver`). Where one of Ray's servers is lost, Ray ends the process
+Ray is driven by a process of its own (`prill.scoring.ray_driver`). Where one of Ray's servers is lost, Ray ends the process
 that drives it, without any error that could be caught; so that is not the process that gathers verdicts.
 """
 
@@ -24,7 +24,7 @@ from msgspec import Meta
 
 from prill.errors import MissingExtra, PrillError, UsageError
 from prill.protocols import Work
-from prill.workers.line import pickled, wait_for_pickle
+from prill.scoring.line import pickled, wait_for_pickle
 
 _TO_END = 30.0  # seconds that Ray has to end its workers
 
@@ -114,7 +114,7 @@ class _Driver:
     def __init__(self) -> None:
         self.is_ready = self._is_over = False
         ours, theirs = socket.socketpair()
-        words = [sys.executable, "-P", "-m", "prill.workers.ray_driver", str(theirs.fileno())]
+        words = [sys.executable, "-P", "-m", "prill.scoring.ray_driver", str(theirs.fileno())]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in the end
         with theirs:

@@ -22,7 +22,7 @@ from typing import IO, Literal
 import msgspec
 
 from prill.errors import UsageError
-from prill.files.atomic import append_whole, failures
+from prill.io.atomic import append_whole, failures
 
 CHECKSUMS = "checksums.jsonl"
 _FORMAT = "prill checksums 1"

@@ -16,13 +16,13 @@ from typing import Self
 import msgspec
 
 from prill.errors import PrillError, UsageError
+from prill.io.store import encode
 from prill.protocols import Evaluator
-from prill.store import encode
+from prill.scoring.line import Line
+from prill.scoring.process import UNPICKLABLE, Done, End, Job, Ready, Setup, packed, setup_of
+from prill.scoring.seats import Seat, Table, packing_for
 from prill.transcripts.calls import is_transcribed, note
 from prill.types import Trajectory, Verdict
-from prill.workers.line import Line
-from prill.workers.process import UNPICKLABLE, Done, End, Job, Ready, Setup, packed, setup_of
-from prill.workers.seats import Seat, Table, packing_for
 
 _message = msgspec.msgpack.Decoder(Ready | Done | End).decode
 _verdict = msgspec.json.Decoder(Verdict).decode
@@ -111,7 +111,7 @@ class _Worker:
 
     def __init__(self, setup: Setup, judge: Evaluator, shared: int) -> None:
         ours, theirs = socket.socketpair()
-        words = [sys.executable, "-P", "-m", "prill.workers", str(theirs.fileno())]
+        words = [sys.executable, "-P", "-m", "prill.scoring", str(theirs.fileno())]
         # It finds what this process finds. Ctrl-C in a terminal is not for it, and what its judge prints is no output.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
         with theirs:

@@ -1,8 +1,8 @@
 """The process that drives Ray Data for a run: it gets what is to be done, and gives back what came of each part.
 
-    python -P -m prill.workers.ray_driver SOCKET
+    python -P -m prill.scoring.ray_driver SOCKET
 
-`prill.workers.ray_data` starts it and talks to it, in the frames of `prill.workers.process`. It ends when the other end is
+`prill.scoring.ray_data` starts it and talks to it, in the frames of `prill.scoring.process`. It ends when the other end is
 closed.
 """
 
@@ -20,8 +20,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from prill.errors import PrillError, UsageError
-from prill.workers.line import pickled, wait_for_pickle
-from prill.workers.ray_data import AllDone, NotStarted, RaySpec, Run
+from prill.scoring.line import pickled, wait_for_pickle
+from prill.scoring.ray_data import AllDone, NotStarted, RaySpec, Run
 
 if TYPE_CHECKING:
     import pyarrow
@@ -164,6 +164,6 @@ class _Actor:
 
 if __name__ == "__main__":
     # By its own name: what goes from here to Ray's workers is found there by it.
-    from prill.workers.ray_driver import main as by_name
+    from prill.scoring.ray_driver import main as by_name
 
     by_name(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Playing: the loop, many episodes at a time, and the folder where they are recorded."""

@@ -1,1 +1,0 @@
-"""Labels of several people as one truth."""

@@ -1,1 +1,0 @@
-"""What lives only as long as the process that made it."""
