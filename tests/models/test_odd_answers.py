@@ -20,8 +20,7 @@ from PIL import Image as Picture
 from prill.errors import BudgetSpent, EndpointError, TransportFailure, UsageError
 from prill.models import transport
 from prill.models.client import OpenAIModel
-from prill.models.replies import choice_probability
-from prill.models.wire import error_of
+from prill.models.replies import choice_probability, error_of
 from prill.protocols import Image, Message, Reply
 
 from .conftest import FORM, GOOD, ScriptedEndpoint, failed
