@@ -7,7 +7,7 @@ from importlib import import_module
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__`. `homes` maps names to modules below the package, or to others in full (`prill.…`);
+    """A package's `__getattr__` and `__dir__`. `homes` maps names to modules below the package, or in full (`prill.…`);
     `module:name` where the name is another one there. A name must differ from those of modules: as soon as a module is
     imported, it takes that name.
 
