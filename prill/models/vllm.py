@@ -145,13 +145,13 @@ class _ServedEndpoint(Endpoint):
         self.server = server
         self.origin = origin
 
-    async def send(self, body: Callable[[], bytes], booking: Booking, effort: RequestStats) -> Completion:
+    async def send(self, body: Callable[[], bytes], booking: Booking, stats: RequestStats) -> Completion:
         """See `Endpoint.send`. Raises EndpointError when the server does not start, or has ended."""
         with self.server.in_use():
             with queued():  # the start is no call's own time
                 self.base_url = await self.server.ready()
             try:
-                return await super().send(body, booking, effort)
+                return await super().send(body, booking, stats)
             except (TransportFailure, EndpointError):
                 await asyncio.sleep(2 * keeper.GLANCE)  # by then its end is known
                 self.server.check()
