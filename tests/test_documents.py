@@ -83,9 +83,6 @@ FACES = (
     "prill.refine.rewards",
     "prill.service",
     "prill.testing",
-    "prill.testing.android",
-    "prill.testing.conversations",
-    "prill.testing.ios",
     "prill.transcripts",
 )
 MAX_README_WORDS, MOST_NOT_RUN = 600, 8
