@@ -21,8 +21,8 @@ from prill.papers.step.agent import read_annotations
 from prill.papers.step.airline import desk as airline
 from prill.papers.step.airline.environment import Airline, Service
 from prill.policies.registry import make_policy
-from prill.testing.programmatic.shop import ProgrammaticShop
 from prill.types import Trajectory
+from tests.support.programmatic.shop import ProgrammaticShop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 

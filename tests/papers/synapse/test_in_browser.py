@@ -16,7 +16,7 @@ from prill.papers.synapse.memory import Memory
 from prill.papers.synapse.xpath import find
 from prill.policies.registry import make_policy
 from prill.testing import ScriptedModel
-from prill.testing.programmatic.synapse import ExemplarFollower
+from tests.support.programmatic.synapse import ExemplarFollower
 
 from .test_xpath import CASES
 

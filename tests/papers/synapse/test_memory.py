@@ -22,7 +22,7 @@ from prill.papers.synapse.memory import Exemplar, Memory, Turn, key_text
 from prill.papers.synapse.prompting import task_table
 from prill.protocols import Message
 from prill.testing import MockServer
-from prill.testing.programmatic.synapse import ExemplarFollower
+from tests.support.programmatic.synapse import ExemplarFollower
 
 
 def saved(rows: list[Any]) -> bytes:
