@@ -194,7 +194,9 @@ def test_broad_excepts_say_why() -> None:
 
 
 def test_imports_are_light_and_silent() -> None:
-    names = [name for name in MODULES if not name.endswith("__main__")]
+    # Its classes are subclasses of uvicorn's; whatever imports it at the top would be found here.
+    late = {"prill.service.draining"}
+    names = [name for name in MODULES if not name.endswith("__main__") and name not in late]
     program = (
         f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\n"
         f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\nsys.exit(', '.join(loaded) or None)"
