@@ -27,14 +27,7 @@ MAY_IMPORT = {
     "emulators": {"core", "emulators"},
     "datasets": {"core", "datasets"},
     "evaluators": {"core", "captioner", "evaluators"},
-    "refine": {
-        "core",
-        "captioner",
-        "evaluators",
-        "papers",
-        "refine",
-        "ui",
-    },  # the pages of a filter have the look of the report
+    "refine": {"core", "captioner", "evaluators", "refine", "ui"},  # the pages of a filter have the look of the report
     "ui": {"core", "captioner", "evaluators", "ui"},
     "service": {"core", "captioner", "evaluators", "refine", "service"},
     "runs": {"core", "runs", "ui", "service", *ROOMS},
