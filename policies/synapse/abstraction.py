@@ -9,7 +9,7 @@ from typing import TypeVar
 from prill.errors import ContextTooLong
 from prill.models.prompts import clean, quoted
 from prill.policies.answers import said_by
-from prill.policies.synapse.interpreter import first_block
+from prill.policies.synapse.calls import first_block
 from prill.policies.synapse.memory import Entry
 from prill.policies.synapse.prompting import tokens_of, until
 from prill.policies.synapse.sandbox import CodeFailed, run_code
