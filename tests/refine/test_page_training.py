@@ -31,8 +31,8 @@ from prill.refine.training.planner import PlannerRows, plan_planner
 from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import check_training, train
 from prill.testing.scripted import ScriptedModel
-from prill.testing.small_models import small_encoder, small_t5
 from prill.types import Action, Observation, Step, Task, Trajectory
+from tests.support.small_models import small_encoder, small_t5
 
 from .launching import command, train_on_two_processes
 

@@ -17,8 +17,8 @@ from prill.policies.registry import make_policy
 from prill.policies.step.agent import StepAgent
 from prill.protocols import Message
 from prill.refine.reflector import learner_of
-from prill.testing.programmatic.shop import ProgrammaticShop
-from prill.testing.programmatic.step import ProgrammaticStep
+from tests.support.programmatic.shop import ProgrammaticShop
+from tests.support.programmatic.step import ProgrammaticStep
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 CALLED = {

@@ -22,8 +22,8 @@ from prill.emulators.webarena.tasks import read_configs, task_of
 from prill.episodes.loop import run_episode
 from prill.policies.registry import make_policy
 from prill.policies.step.agent import read_annotations
-from prill.testing.programmatic.shop import ProgrammaticShop
 from prill.types import Trajectory
+from tests.support.programmatic.shop import ProgrammaticShop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 

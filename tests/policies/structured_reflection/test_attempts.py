@@ -26,8 +26,8 @@ from prill.refine.outcomes import Results
 from prill.refine.reflexion import Challenge, Play, play_again
 from prill.refine.retries import RetrySpec
 from prill.refine.trials import solved_by, within
-from prill.testing.programmatic.structured import StructuredPlanner
 from prill.types import Task, Trajectory
+from tests.support.programmatic.structured import StructuredPlanner
 
 for module in ("playwright", "miniwob"):
     if importlib.util.find_spec(module) is None:

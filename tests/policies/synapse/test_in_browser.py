@@ -16,7 +16,7 @@ from prill.policies.synapse.html import Page
 from prill.policies.synapse.memory import Memory
 from prill.policies.synapse.sandbox import find
 from prill.testing import ScriptedModel
-from prill.testing.programmatic.synapse import ExemplarFollower
+from tests.support.programmatic.synapse import ExemplarFollower
 
 from .test_xpath import CASES
 

@@ -23,7 +23,7 @@ from prill.policies.synapse.prompting import task_table
 from prill.policies.synapse.sandbox import run_block
 from prill.protocols import Message
 from prill.testing import MockServer
-from prill.testing.programmatic.synapse import ExemplarFollower
+from tests.support.programmatic.synapse import ExemplarFollower
 
 
 def saved(rows: list[Any]) -> bytes:
