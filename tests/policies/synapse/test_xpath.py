@@ -43,7 +43,7 @@ def test_an_xpath_selects_what_it_says(xpath: str) -> None:
 
 
 def test_an_xpath_selects_elements_alone() -> None:
-    assert [element.tag for element in find_now(PAGE, "//text() | //@id | //b/ancestor::p | html")] == ["html", "p"]
+    assert [element.tag for element in find_now(PAGE, "//text() | //@id | //b/ancestor::p | /html")] == ["html", "p"]
 
 
 @pytest.mark.parametrize(
