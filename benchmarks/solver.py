@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from prill.bench import paper_names, read_paper, tasks_of
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
+from prill.papers.bench import paper_names, read_paper, tasks_of
 from tests.support.programmatic.policy import Programmatic
 
 LISTS = {paper.list_name: tasks_of(paper) for paper in map(read_paper, paper_names("miniwob")) if paper.list_name}

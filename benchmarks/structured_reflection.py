@@ -14,20 +14,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from prill.bench import read_paper
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.emulators.pool import Pool
 from prill.io.store import read_trajectories
-from prill.policies.structured_reflection.actions import clicked, line_of
-from prill.policies.structured_reflection.agent import (
+from prill.papers.bench import read_paper
+from prill.papers.structured_reflection.actions import clicked, line_of
+from prill.papers.structured_reflection.agent import (
     REPLAYED,
     StructuredReflection,
     StructuredSpec,
     planning_calls,
 )
-from prill.policies.structured_reflection.memory import Rules, memory_of
-from prill.policies.structured_reflection.screen import read_screen
+from prill.papers.structured_reflection.memory import Rules, memory_of
+from prill.papers.structured_reflection.screen import read_screen
 from prill.protocols import Learner
 from prill.refine.outcomes import Results
 from prill.refine.reflexion import Challenge, Play, Stage, play_again

@@ -27,10 +27,10 @@ from tqdm import tqdm
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
 from prill.evaluators.metrics import intervals, wilson
-from prill.policies.embedders import TfidfEmbedder
-from prill.policies.synapse.agent import Synapse, SynapseSpec
-from prill.policies.synapse.growth import grow
-from prill.policies.synapse.memory import Memory
+from prill.papers.embedders import TfidfEmbedder
+from prill.papers.synapse.agent import Synapse, SynapseSpec
+from prill.papers.synapse.growth import grow
+from prill.papers.synapse.memory import Memory
 from prill.protocols import Form, LanguageModel, Message, Reply
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
 from prill.ui.report.lines import Line, Point, line_chart

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("prill", "policies", "captioner", "datasets", "emulators", "evaluators", "refine")
+FOLDERS = ("prill", "policies", "captioner", "datasets", "emulators", "evaluators", "papers", "refine")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 
 from prill.io.store import read_trajectories
-from prill.pages.state import read_state
-from prill.pages.tree import Page, ranker_query
+from prill.papers.mind2web.pages.state import read_state
+from prill.papers.mind2web.pages.tree import Page, ranker_query
 from tests.support.small_models import small_encoder
 
 TURNS = 150  # whose words the tokenizer learns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prill.models.ledger import metered
-from prill.policies.structured_reflection import StructuredReflection, StructuredSpec
+from prill.papers.structured_reflection import StructuredReflection, StructuredSpec
 from prill.types import Observation, Task
 from tests.support.programmatic.structured import StructuredPlanner
 

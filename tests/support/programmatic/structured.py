@@ -1,6 +1,6 @@
 """A model that plans and reflects for the agent of structured reflection by program, and errs where it is told to.
 
-It reads the prompts of `prill.policies.structured_reflection`, and `solver.plan` knows what is right. So whatever else goes
+It reads the prompts of `prill.papers.structured_reflection`, and `solver.plan` knows what is right. So whatever else goes
 wrong is the agent's doing.
 """
 

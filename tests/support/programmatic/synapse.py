@@ -25,7 +25,7 @@ _QUOTED = re.compile(r'"([^"]*)"')
 
 
 class ExemplarFollower:
-    """A language model for `prill.policies.synapse`. `seen` holds the messages of every call."""
+    """A language model for `prill.papers.synapse`. `seen` holds the messages of every call."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Message, ...]] = []
