@@ -61,7 +61,7 @@ def stopping(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
             raise Killed
         return real(path, target)
 
-    for module in ("prill.io.checksums", "prill.episodes.run_folder"):
+    for module in ("prill.io.checksums", "prill.io.append_log"):
         real = __import__(module, fromlist=["_"]).append_whole
         monkeypatch.setattr(f"{module}.append_whole", lambda file, data, real=real: append(file, data, real))
     monkeypatch.setattr(Path, "replace", replace)
