@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -24,7 +24,6 @@ from prill.errors import InputError, UsageError
 from prill.io.append_log import AppendLog
 from prill.io.checksums import Checksums, Growing
 from prill.io.kinds import INTERRUPTED, TRAJECTORIES
-from prill.io.lines import Line
 from prill.io.outputs import Content, LockedFolder, check_output, part_of
 from prill.io.store import decode_trajectory, encode_trajectory, screenshots_of
 from prill.types import LabelRecord, Trajectory
@@ -56,8 +55,7 @@ class RunFolder(LockedFolder):
                 check_output(path / name, content)
             self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         with ExitStack() as on_failure:
-            on_failure.callback(super().close)
-            on_failure.callback(self._close_logs)
+            on_failure.callback(self._abandon)
             with _writing(path):
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._checksums = Checksums(self.path)
@@ -76,15 +74,17 @@ class RunFolder(LockedFolder):
         """Notes that the files are whole, and lets others in; safe to call twice."""
         try:
             if self._lock >= 0:
-                self._close_logs()
+                for log in self._logs.values():
+                    log.close()
                 for growing in self._growing.values():
                     growing.close()
         finally:
-            super().close()
+            self._abandon()
 
-    def _close_logs(self) -> None:
-        while self._logs:
-            self._logs.popitem()[1].close()
+    def _abandon(self) -> None:
+        for log in self._logs.values():
+            log.abandon()
+        super().close()
 
     def note(self, trajectory: Trajectory) -> None:
         """Keeps what there is of an episode under way."""
@@ -120,15 +120,15 @@ class RunFolder(LockedFolder):
 
     def _finished(self, again: Collection[str], unpaid: Collection[str]) -> set[str]:
         ids: set[str] = set()
-        leave: set[int | None] = set()
+        leave: set[int] = set()
 
-        def take(trajectory: Trajectory, line: Line) -> None:
+        def take(trajectory: Trajectory, start: int) -> None:
             if (trajectory.error is not None and trajectory.id in again) or (
                 is_unpaid(trajectory.error) and trajectory.id in unpaid
             ):
                 self._left.add(trajectory.id)
                 self._set_aside(trajectory)
-                leave.add(line.start)
+                leave.add(start)
             else:
                 ids.add(trajectory.id)
 
@@ -141,11 +141,11 @@ class RunFolder(LockedFolder):
     def _drop_spare_labels(self, again: Collection[str]) -> None:
         """An episode that is played again may end otherwise, so its old label must not stay; people's labels of others do."""
         left = {*again, *self._left}
-        spare: set[int | None] = set()
+        spare: set[int] = set()
 
-        def take(label: LabelRecord, line: Line) -> None:
+        def take(label: LabelRecord, start: int) -> None:
             if label.id not in self._ids and (label.source != "human" or label.id in left):
-                spare.add(line.start)
+                spare.add(start)
 
         if (self.path / LABELS).exists():
             log = self._open(LABELS, take)
@@ -167,7 +167,7 @@ class RunFolder(LockedFolder):
     def _set_aside(self, trajectory: Trajectory) -> None:
         """The same episode may be interrupted again and again: each time is a record of its own."""
 
-        def count(record: object, line: Line) -> None:
+        def count(record: object, start: int) -> None:
             self._aside += 1
 
         log = self._open(INTERRUPTED, count)
@@ -179,15 +179,16 @@ class RunFolder(LockedFolder):
         names = dict.fromkeys(os.path.relpath(os.path.realpath(path), self.path) for path, _ in screenshots_of(trajectory))
         return [name for name in names if name not in self._checksums]
 
-    def _open(self, name: str, take: Callable[[Any, Line], object] = lambda record, line: None) -> AppendLog[Any]:
+    def _open(self, name: str, take: Callable[[Any, int], object] = lambda record, start: None) -> AppendLog[Any]:
         """One of the files to append to; `take` is told what it holds where it is opened now."""
         if name not in self._logs:
+            decoders = {TRAJECTORIES: partial(decode_trajectory, root=self.path), INTERRUPTED: msgspec.json.decode}
             self._logs[name] = AppendLog(
                 self.path / name,
                 LabelRecord if name == LABELS else Trajectory,
                 take,
                 what="label" if name == LABELS else "trajectory",
-                decode={TRAJECTORIES: partial(decode_trajectory, root=self.path), INTERRUPTED: msgspec.json.decode}.get(name),
+                decode=cast(Any, decoders.get(name)),
                 checksums=self._growing[name],
                 advice="mend the line or record to another folder",
             )

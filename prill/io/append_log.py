@@ -47,7 +47,7 @@ class AppendLog(Generic[T]):
     Args:
         path: The file. It and its folder are made where they do not exist.
         record: The type of the records: a dataclass whose first field is text and always written.
-        known: Called with each record that the file holds, and its line.
+        known: Called with each record that the file holds, and the byte at which its line begins.
         what: One record in words.
         decode: Reads a record from its line. None: strictly, as JSON.
         broken: Called for each whole line that is no record; it stays in the file. None: such a file is refused.
@@ -65,7 +65,7 @@ class AppendLog(Generic[T]):
         self,
         path: str | os.PathLike[str],
         record: type[T],
-        known: Callable[[T, Line], object] = lambda record, line: None,
+        known: Callable[[T, int], object] = lambda record, start: None,
         *,
         what: str,
         decode: Callable[[bytes], T] | None = None,
@@ -95,31 +95,27 @@ class AppendLog(Generic[T]):
                 self._growing.restart()
             on_failure.pop_all()
 
-    def append(self, record: T) -> int:
+    def append(self, record: T) -> None:
         """Writes a record.
 
         Args:
             record: The record.
 
-        Returns:
-            The byte of the file at which its line begins.
-
         Raises:
             UsageError: It cannot be written, and the file is as before; or another program has written to the file, replaced
                 or removed it, and the record is in what is left of it.
         """
-        return self.append_line(encode(record))
+        self.append_line(encode(record))
 
-    def append_line(self, line: bytes) -> int:
+    def append_line(self, line: bytes) -> None:
         """As `append`, of a record that is encoded already, with its newline."""
         with failures(self.path), self._growing.adding(line) if self._growing else nullcontext():
             append_whole(self._file, line)
             if self._durable:
                 os.fsync(self._file)
-        start, self._end = self._end, self._end + len(line)
+        self._end += len(line)
         if not self.is_ours():
             raise UsageError(self.not_ours)
-        return start
 
     @property
     def not_ours(self) -> str:
@@ -133,7 +129,8 @@ class AppendLog(Generic[T]):
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """The lines of the file as they are, with their newlines, each with the byte at which it begins."""
         for line in self._there():
-            yield line.start, os.pread(self._file, line.size, line.start)
+            start = line.start or 0
+            yield start, os.pread(self._file, line.size, start)
 
     def replace(self, lines: Iterable[bytes]) -> None:
         """Makes a file of these lines the file, in one step.
@@ -173,14 +170,19 @@ class AppendLog(Generic[T]):
         """
         if self._file < 0:
             return
-        file, self._file = self._file, -1
         try:
             with failures(self.path):
-                os.fsync(file)
+                os.fsync(self._file)
             if self._growing is not None:
                 self._growing.close()
         finally:
-            os.close(file)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Lets others write the file, as the end of the process would; safe to call twice."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def __enter__(self) -> Self:
         return self
@@ -207,7 +209,7 @@ class AppendLog(Generic[T]):
         before, self._file = self._file, locked(self._target)
         os.close(before)
 
-    def _take_up(self, known: Callable[[T, Line], object], broken: Callable[[str], object] | None) -> int:
+    def _take_up(self, known: Callable[[T, int], object], broken: Callable[[str], object] | None) -> int:
         """Tells what is there, and mends the end; the size from then on."""
         with failures(self.path):
             end = os.fstat(self._file).st_size
@@ -225,7 +227,7 @@ class AppendLog(Generic[T]):
                     raise UsageError(f"{self._problem(line, error)}; {advice}", parameters=(parameter,)) from None
                 broken(self._problem(line, error))
             else:
-                known(record, line)
+                known(record, line.start or 0)
         with failures(self.path):
             if is_half:
                 os.ftruncate(self._file, end)

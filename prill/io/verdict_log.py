@@ -15,7 +15,7 @@ from prill.errors import UsageError
 from prill.io.append_log import AppendLog
 from prill.io.cache import scratch_database
 from prill.io.kinds import object_of
-from prill.io.lines import Line, is_stream, read_lines
+from prill.io.lines import is_stream, read_lines
 from prill.io.outputs import check_output, failures, is_stdout, writing
 from prill.io.store import encode, read_verdicts
 from prill.types import EvaluatorInfo, UnscoredReason, Verdict
@@ -76,11 +76,11 @@ class VerdictLog(AppendLog[Any]):
             return None
         return str(row[0])
 
-    def append(self, record: Logged) -> int:
+    def append(self, record: Logged) -> None:
         """Writes a record; it survives the process from here on."""
-        start = super().append(record)
+        start = self._end
+        super().append(record)
         self._remember(record, start)
-        return start
 
     def drop(self, id: str) -> None:
         """Forgets a verdict that has lost its subject: a line could not be read before, and now it can."""
@@ -104,14 +104,14 @@ class VerdictLog(AppendLog[Any]):
     def _counts(self, start: int) -> bool:
         return self._database.execute("SELECT 1 FROM verdicts WHERE start = ?", (start,)).fetchone() is not None
 
-    def _take(self, record: Any, line: Line) -> None:
+    def _take(self, record: Any, start: int) -> None:
         if record.evaluator != self.evaluator:
             differences = _differences(record.evaluator, self.evaluator, ("there", "now"))
             raise UsageError(
                 f"{self.path} holds {self.what}s of another {self.maker} ({differences}); choose another file, or begin anew",
                 parameters=("output", "resume"),
             )
-        self._remember(record, line.start)
+        self._remember(record, start)
 
     def _remember(self, record: Logged, start: int) -> None:
         before = self._database.total_changes

@@ -9,7 +9,6 @@ import msgspec
 
 from prill.errors import UsageError
 from prill.io.append_log import AppendLog
-from prill.io.lines import Line
 from prill.io.store import encode
 from prill.types import LabelRecord
 
@@ -63,7 +62,7 @@ class LabelLog(AppendLog[LabelRecord]):
     def _is_mine(self, record: LabelRecord) -> bool:
         return record.source == SOURCE and record.annotator == self.annotator
 
-    def _take(self, record: LabelRecord, line: Line) -> None:
+    def _take(self, record: LabelRecord, start: int) -> None:
         if self._is_mine(record):
             self.mine[record.id] = record
         elif record.source == SOURCE:

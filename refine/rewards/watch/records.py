@@ -13,7 +13,7 @@ import msgspec
 from prill.errors import UsageError
 from prill.io.append_log import AppendLog
 from prill.io.faults import line_fault
-from prill.io.lines import Line, read_lines
+from prill.io.lines import read_lines
 from prill.io.outputs import Content, content_of_line
 from prill.types import EvaluatorInfo, Opinion, Verdict
 
@@ -60,7 +60,7 @@ class WatchLog(AppendLog[WatchRecord]):
     def __init__(self, path: str | os.PathLike[str], judge: str, known: Callable[[WatchRecord], object]) -> None:
         self.broken = 0
 
-        def take(record: WatchRecord, line: Line) -> None:
+        def take(record: WatchRecord, start: int) -> None:
             if record.verdict.judge != judge:
                 raise UsageError(
                     f"{path} holds observations of another judge ({record.verdict.judge} there, {judge} now); choose another "
