@@ -13,8 +13,9 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from prill.errors import AnswerPending, BudgetSpent, ContextTooLong, Unscored
-from prill.io.cache import DiskCache, InFlight
-from prill.models.images import image_size
+from prill.io.cache import DiskCache
+from prill.io.images import image_size
+from prill.models.in_flight import InFlight
 from prill.models.limits import PIXELS_PER_TOKEN, guessed_tokens, least_reply, size_of
 from prill.models.prompts import NONCE, Prompt, estimate_tokens
 from prill.models.replies import RecordFormat

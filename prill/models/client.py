@@ -27,7 +27,7 @@ from prill.errors import (
     Truncated,
     Unparsable,
 )
-from prill.io.cache import DiskCache, InFlight
+from prill.io.cache import DiskCache
 from prill.logs import FOR_USERS
 from prill.models.dialect import (
     Dialect,
@@ -41,6 +41,7 @@ from prill.models.dialect import (
 )
 from prill.models.guard import PATIENCE
 from prill.models.images import EncodedImage, ImageEncoder, ImageFormat
+from prill.models.in_flight import InFlight
 from prill.models.ledger import Booking, Ledger, Price, price_of
 from prill.models.limits import PIXELS_PER_TOKEN, Told, least_reply, listed_window, size_of, told_by
 from prill.models.prompts import call_code, content_hash, estimate_tokens

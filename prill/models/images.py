@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
-import struct
 import threading
-import time
 from collections import OrderedDict
-from contextlib import suppress
 from dataclasses import dataclass
-from io import BufferedReader, BytesIO
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from io import BytesIO
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
 from prill.errors import InputError, UsageError
+from prill.io.images import DAMAGED, FileVersion, decoded, file_version, known_hashes, open_image, read_image, remember_hash
 
 if TYPE_CHECKING:
     from PIL import Image
 
 
-# Twice an 8K display; above that a file is a mistake or an attack, and decoding it would take gigabytes.
-MAX_PIXELS = 64_000_000
-# As much as those take without any compression.
-MAX_BYTES = 4 * MAX_PIXELS
-# What is read. Pillow knows forty formats more, and starts other programs for some: Ghostscript for EPS.
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-# What Pillow raises for damaged files of these formats.
-DAMAGED = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, ArithmeticError, struct.error)
 # Formats that every OpenAI-compatible endpoint takes as they are; the rest is re-encoded as PNG.
 _MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
 # What every picture is sent as, whatever its file is.
@@ -40,11 +29,6 @@ ImageFormat = Annotated[
 ]
 _CACHE_BYTES = 32_000_000
 _SMALL_BYTES = 1_000_000  # of a file that is encoded in less than a millisecond
-_Version = tuple[str, int, int]  # a file as it was at a moment: path, modification time (ns), size
-# A verdict's key, the choice of frames and the transcript go by the same hash, which takes as long as encoding the picture.
-_hashes: dict[_Version, str] = {}
-_MOST_HASHES = 20_000
-_YOUNG = 2_000_000_000  # nanoseconds: file systems note times to within 2 s at worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,71 +51,6 @@ class EncodedImage:
         return self.literal[1:-1]
 
 
-def open_image_file(path: str | os.PathLike[str]) -> BufferedReader:
-    """An image file, open. Raises InputError when it is missing, cannot be read, has more than MAX_BYTES or is no file at all:
-    for what comes through a pipe one would wait for ever.
-    """
-    try:
-        file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - the caller closes it
-    except (FileNotFoundError, ValueError):
-        raise InputError(f"image {path} is missing") from None
-    except OSError as error:
-        raise InputError(f"image {path} cannot be read: {error.strerror}") from None
-    size = os.fstat(file.fileno()).st_size
-    if size > MAX_BYTES:
-        file.close()
-        raise InputError(f"image {path} has {size >> 20} MB; the limit is {MAX_BYTES >> 20}: scale it down")
-    return file
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    file = os.open(path, flags | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise OSError(0, "it is no file")
-    return file
-
-
-def read_image(path: str) -> bytes:
-    """The bytes of an image file. Raises InputError as `open_image_file` does."""
-    with open_image_file(path) as file:
-        return file.read()
-
-
-def open_checked(path: str) -> Image.Image:
-    """The image as RGB. Raises InputError when it is missing, no image, truncated, or over MAX_PIXELS."""
-    with open_image_file(path) as file:
-        return _decoded(open_image(file, path), path)
-
-
-def image_size(path: str) -> tuple[int, int]:
-    """Width and height in pixels, from the file's header. Raises InputError."""
-    with open_image_file(path) as file:
-        return open_image(file, path).size
-
-
-def file_hash(path: str) -> str:
-    """sha256 of an image file, which is read once as long as it stays as it is. Raises InputError when it cannot be read."""
-    with suppress(OSError, ValueError):  # opening it says what is wrong
-        if known := _hashes.get(_version(path, os.stat(path))):
-            return known
-    with open_image_file(path) as file:
-        return _remembered(_version(path, os.fstat(file.fileno())), hashlib.sha256(file.read()).hexdigest())
-
-
-def _version(path: str, status: os.stat_result) -> _Version:
-    return path, status.st_mtime_ns, status.st_size
-
-
-def _remembered(version: _Version, digest: str) -> str:
-    """The hash; kept unless the file is so young that it could still be rewritten without a trace in its time and size."""
-    if time.time_ns() - version[1] > _YOUNG:
-        if len(_hashes) >= _MOST_HASHES:
-            _hashes.clear()
-        _hashes[version] = digest
-    return digest
-
-
 def encode_image(
     data: bytes, path: str, max_pixels: int, sha256: str | None = None, image_format: ImageFormat = None
 ) -> EncodedImage:
@@ -145,7 +64,7 @@ def encode_image(
     width, height = image.size
     source = sha256 or hashlib.sha256(data).hexdigest(), len(data)
     mime = _sendable(image, image_format)
-    picture = _decoded(image, path)
+    picture = decoded(image, path)
     if mime and width * height <= max_pixels and not _is_animated(image, path):
         return EncodedImage(_literal(mime, data), width, height, *source)
     size = scaled_size(image.size, max_pixels)
@@ -201,7 +120,7 @@ class ImageEncoder:
         key = self._key(path)
         if (entry := self._kept(key)) is not None:
             return entry
-        encoded = encode_image(read_image(path), path, self.max_pixels, _hashes.get(key), self.image_format)
+        encoded = encode_image(read_image(path), path, self.max_pixels, known_hashes.get(key), self.image_format)
         return self._keep(key, encoded)
 
     def at_once(self, path: str) -> EncodedImage | None:
@@ -211,24 +130,24 @@ class ImageEncoder:
             return entry
         data = read_image(path)
         opened = open_image(BytesIO(data), path)
-        image = _as_it_is(opened, data, path, self.max_pixels, _hashes.get(key), self.image_format)
+        image = _as_it_is(opened, data, path, self.max_pixels, known_hashes.get(key), self.image_format)
         return image and self._keep(key, image)
 
-    def _key(self, path: str) -> _Version:
+    def _key(self, path: str) -> FileVersion:
         try:
-            return _version(path, os.stat(path))
+            return file_version(path, os.stat(path))
         except OSError:
             read_image(path)
             raise
 
-    def _kept(self, key: _Version) -> EncodedImage | None:
+    def _kept(self, key: FileVersion) -> EncodedImage | None:
         with self._lock:
             if (entry := self._cache.get(key)) is not None:
                 self._cache.move_to_end(key)
         return entry
 
-    def _keep(self, key: _Version, image: EncodedImage) -> EncodedImage:
-        _remembered(key, image.sha256)
+    def _keep(self, key: FileVersion, image: EncodedImage) -> EncodedImage:
+        remember_hash(key, image.sha256)
         with self._lock:
             if key not in self._cache:
                 self._cache[key] = image
@@ -236,34 +155,6 @@ class ImageEncoder:
             while self._bytes > _CACHE_BYTES and len(self._cache) > 1:
                 self._bytes -= len(self._cache.popitem(last=False)[1].literal)
         return image
-
-
-def open_image(file: BinaryIO, path: str) -> Image.Image:
-    """The image of an open file, its header read. Raises InputError for what is none of FORMATS, and over MAX_PIXELS."""
-    import warnings
-
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = Image.open(file, formats=FORMATS)
-    except UnidentifiedImageError:
-        what = f"is not an image, or is damaged (read are {', '.join(FORMATS)})" if file.seek(0, os.SEEK_END) else "is empty"
-        raise InputError(f"image {path} {what}") from None
-    except (Image.DecompressionBombError, *DAMAGED) as error:
-        raise InputError(f"image {path} is truncated, or cannot be used: {error}") from None
-    if image.width * image.height > MAX_PIXELS:
-        size = f"{image.width}x{image.height} ({image.width * image.height / 1e6:.0f} megapixels)"
-        raise InputError(f"image {path} is {size}; the limit is {MAX_PIXELS / 1e6:.0f}: scale it down")
-    return image
-
-
-def _decoded(image: Image.Image, path: str) -> Image.Image:
-    try:
-        return image.convert("RGB")
-    except DAMAGED as error:
-        raise InputError(f"image {path} is truncated or damaged ({error})") from None
 
 
 def _is_animated(image: Image.Image, path: str) -> bool:

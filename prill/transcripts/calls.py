@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prill.errors import InputError
-from prill.models.images import file_hash
+from prill.io.images import file_hash
 from prill.models.prompts import NONCE
 from prill.protocols import Image, Message
 
