@@ -124,7 +124,7 @@ class AppendLog(Generic[T]):
 
     def is_ours(self) -> bool:
         """Whether the file has its name still, and holds what was written here and nothing else."""
-        return is_there(self._file, self._target) and os.fstat(self._file).st_size == self._end
+        return is_there(self._file, self._target, self._end)
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """The lines of the file as they are, with their newlines, each with the byte at which it begins."""
