@@ -120,7 +120,7 @@ def test_full_disk_leaves_whole_lines(tmp_path: Path, size: int) -> None:
                 log.replace([encode(Note("new", "z" * 300)), *(line for _, line in log.lines())])
                 appended.insert(0, "new")
             except UsageError:
-                assert path.read_bytes() == before
+                assert (path.read_bytes(), list(tmp_path.iterdir())) == (before, [path])
         log.append(Note("b"))
     assert (ids := there(path)) == [*appended, "b"], ids
     assert list(tmp_path.iterdir()) == [path]
