@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -24,7 +23,7 @@ from prill.errors import InputError, UsageError
 from prill.io.append_log import AppendLog
 from prill.io.checksums import Checksums, Growing
 from prill.io.kinds import INTERRUPTED, TRAJECTORIES
-from prill.io.outputs import Content, LockedFolder, check_output, part_of
+from prill.io.outputs import Content, LockedFolder, check_output, held, part_of
 from prill.io.store import decode_trajectory, encode_trajectory, screenshots_of
 from prill.types import LabelRecord, Trajectory
 
@@ -53,11 +52,10 @@ class RunFolder(LockedFolder):
                 raise UsageError(f"{path / PARTIAL}: is a link, and what it leads to would be deleted; remove the link")
             for name, content in _CONTENTS.items():
                 check_output(path / name, content)
-            self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         with ExitStack() as on_failure:
             on_failure.callback(self._abandon)
             with _writing(path):
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._lock = held(self.path / ".lock", f"{path}: another process is recording to this folder")
                 self._checksums = Checksums(self.path)
                 if not checked:
                     self._checksums.check()
@@ -199,8 +197,6 @@ class RunFolder(LockedFolder):
 def _writing(path: Path) -> Iterator[None]:
     try:
         yield
-    except BlockingIOError:
-        raise UsageError(f"{path}: another process is recording to this folder") from None
     except OSError as error:
         raise UsageError(f"{error.filename or path}: cannot be written: {error.strerror}") from error
 
