@@ -1,4 +1,4 @@
-"""Image files: opened with care, checked, and known by their hash."""
+"""Image files: opened, checked and hashed. How they are sent to a model is in `prill.models.request`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from prill.errors import InputError
 if TYPE_CHECKING:
     from PIL import Image
 
+
 # Twice an 8K display; above that a file is a mistake or an attack, and decoding it would take gigabytes.
 MAX_PIXELS = 64_000_000
 # As much as those take without any compression.
@@ -24,10 +25,10 @@ MAX_BYTES = 4 * MAX_PIXELS
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 # What Pillow raises for damaged files of these formats.
 DAMAGED = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, ArithmeticError, struct.error)
-FileVersion = tuple[str, int, int]  # a file as it was at a moment: path, modification time (ns), size
+Version = tuple[str, int, int]  # a file as it was at a moment: path, modification time (ns), size
 # A verdict's key, the choice of frames and the transcript go by the same hash, which takes as long as encoding the picture.
-known_hashes: dict[FileVersion, str] = {}
-_MOST_HASHES = 20_000
+_hashes: dict[Version, str] = {}
+_MAX_HASHES = 20_000
 _YOUNG = 2_000_000_000  # nanoseconds: file systems note times to within 2 s at worst
 
 
@@ -77,23 +78,28 @@ def image_size(path: str) -> tuple[int, int]:
 def file_hash(path: str) -> str:
     """sha256 of an image file, which is read once as long as it stays as it is. Raises InputError when it cannot be read."""
     with suppress(OSError, ValueError):  # opening it says what is wrong
-        if known := known_hashes.get(file_version(path, os.stat(path))):
+        if known := _hashes.get(version_of(path, os.stat(path))):
             return known
     with open_image_file(path) as file:
-        return remember_hash(file_version(path, os.fstat(file.fileno())), hashlib.sha256(file.read()).hexdigest())
+        return remember_hash(version_of(path, os.fstat(file.fileno())), hashlib.sha256(file.read()).hexdigest())
 
 
-def file_version(path: str, status: os.stat_result) -> FileVersion:
-    """What a file is known by as long as it stays as it is."""
+def version_of(path: str, status: os.stat_result) -> Version:
+    """The file as it is now, by its status."""
     return path, status.st_mtime_ns, status.st_size
 
 
-def remember_hash(version: FileVersion, digest: str) -> str:
+def known_hash(version: Version) -> str | None:
+    """The hash of a file that is as it was when it was read."""
+    return _hashes.get(version)
+
+
+def remember_hash(version: Version, digest: str) -> str:
     """The hash; kept unless the file is so young that it could still be rewritten without a trace in its time and size."""
     if time.time_ns() - version[1] > _YOUNG:
-        if len(known_hashes) >= _MOST_HASHES:
-            known_hashes.clear()
-        known_hashes[version] = digest
+        if len(_hashes) >= _MAX_HASHES:
+            _hashes.clear()
+        _hashes[version] = digest
     return digest
 
 
@@ -119,7 +125,7 @@ def open_image(file: BinaryIO, path: str) -> Image.Image:
 
 
 def decoded(image: Image.Image, path: str) -> Image.Image:
-    """The image as RGB. Raises InputError."""
+    """The whole image as RGB. Raises InputError for a damaged file."""
     try:
         return image.convert("RGB")
     except DAMAGED as error:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from prill.emulators.screenshots import keep_screenshot, whole_size
 from prill.io.images import image_size, open_checked
-from prill.models.images import encode_image
+from prill.models.request import encode_image
 from prill.ui.report.pictures import Pictures
 
 from .edits import attempt, edited_bytes, edits, fuzzed

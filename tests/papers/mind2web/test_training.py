@@ -39,7 +39,7 @@ from ...refine.launching import command, train_on_two_processes  # noqa: TID252
 pytestmark = [
     pytest.mark.skipif(
         not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "accelerate", "lxml")),
-        reason="not installed: pip install 'prill[train,mind2web]'",
+        reason="not installed: pip install 'prill[train,papers]'",
     ),
     pytest.mark.filterwarnings("ignore"),  # the libraries' own, about their deprecations
     pytest.mark.slow,
