@@ -14,7 +14,7 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import comparable, read_calibration
 from prill.io.outputs import expect_place
 from prill.io.store import BadLine, read_labels, read_trajectories, read_verdicts
-from prill.io.truth import gold_labels
+from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.papers.embedders import make_embedder
 from prill.papers.synapse.growth import PER_TASK, Growth, grow
 from prill.papers.synapse.memory import EXEMPLARS, Memory
@@ -36,16 +36,8 @@ class ExemplarsConfig(Config):
     per_task: Annotated[int, Meta(ge=1, description="most of one task")] = PER_TASK
     shipped: Annotated[bool, Meta(description="a new memory begins with the exemplars that come with prill")] = False
     labels: Annotated[str | Path | None, Meta(description="label file: tells how many of the new exemplars are wrong")] = None
-    source: Annotated[
-        str | None, Meta(description="labels to use where there are several sources, such as human or oracle")
-    ] = None
-    truth: Annotated[
-        str,
-        Meta(
-            description="what counts where annotators differ: majority (a tie is undecided), unanimous, first (line of the "
-            "file), or the NAME of the one annotator whose labels count"
-        ),
-    ] = "majority"
+    source: SourceOption = None
+    truth: TruthOption = "majority"
 
     def check(self) -> None:
         """Refuses options that do not go together."""

@@ -19,7 +19,7 @@ from prill.actions.webarena import parse_action
 from prill.papers.step.airline.desk import SCENARIOS, TASKS, Airline, scenario, solution
 from prill.papers.step.airline.desk.world import bookings, flights
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 THIRD = 1 / 3
 
 
