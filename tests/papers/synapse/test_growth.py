@@ -14,10 +14,10 @@ from prill.errors import Unparsable
 from prill.io.store import encode, write_labels, write_trajectories
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.growth import exemplar_of, grow, xpath_of
-from prill.papers.synapse.html import read_html
+from prill.papers.synapse.html import Page
 from prill.papers.synapse.memory import Memory
 from prill.papers.synapse.runs import ExemplarsConfig, exemplars
-from prill.papers.synapse.xpath import find
+from prill.papers.synapse.sandbox import find_now
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
 JUDGE = EvaluatorInfo(name="judge", version="1")
@@ -105,11 +105,11 @@ def test_an_xpath_selects_its_element_alone() -> None:
     text = (
         page("go", "it's", "go", 'say "it\'s"') + '<label data-wob_ref="95"><input type="checkbox" data-wob_ref="96">mo</label>'
     )
-    tree = read_html(text)
-    for element in tree.walk():
-        if "data-wob_ref" in element.attributes:
-            assert find(tree, xpath_of(element, tree)) == [element]
-    box = find(tree, "//*[@data-wob_ref='96']")[0]
+    tree = Page(text)
+    for element in tree.elements:
+        if element.get("data-wob_ref"):
+            assert find_now(tree, xpath_of(element, tree)) == [element]
+    box = find_now(tree, "//*[@data-wob_ref='96']")[0]
     assert xpath_of(box, tree) == "//label[normalize-space()='mo']/input"
 
 
