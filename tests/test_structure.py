@@ -125,6 +125,13 @@ def test_imports_follow_the_table(module: str) -> None:
     assert not wrong, f"{module} ({layer(module)}) imports {wrong}"
 
 
+def test_io_imports_core_files_alone() -> None:
+    allowed = ("prill.types", "prill.protocols", "prill.errors", "prill.checks", "prill.config.", "prill.io.")
+    inner = {name: path for name, path in MODULES.items() if name.startswith("prill.io.")}
+    found = {(name, imported) for name, path in inner.items() for imported in imports(path)}
+    assert not {arrow for arrow in found if arrow[1].startswith("prill.") and not f"{arrow[1]}.".startswith(allowed)}
+
+
 def test_imports_have_no_circle() -> None:
     arrows = {name: {other for other in imports(path) if other in MODULES and other != name} for name, path in MODULES.items()}
     # The door is behind every `import prill.x`, and itself imports lazily.
