@@ -1,4 +1,4 @@
-"""What others have published: their figures by task or category, as data files beside this module or of your own.
+"""What others have published: their figures by task or category, as data files in the folder of each paper, or of your own.
 
 A figure of theirs is theirs: it is copied from the publication that `source` names, with their model, seeds and tasks.
 """
@@ -21,7 +21,7 @@ from prill.errors import UsageError
 
 Benchmark = Literal["miniwob", "webarena", "airline", "mind2web"]
 ALL = "all"
-_FOLDER = Path(__file__).resolve().parent
+_PAPERS = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +91,7 @@ def paper_names(benchmark: Benchmark | None = None) -> tuple[str, ...]:
     Returns:
         Their names, sorted.
     """
-    names = sorted(path.stem for path in _FOLDER.glob("*.toml"))
-    return tuple(name for name in names if benchmark in (None, _ready(name).benchmark))
+    return tuple(name for name in sorted(_files()) if benchmark in (None, _ready(name).benchmark))
 
 
 def read_paper(name: str | os.PathLike[str]) -> Paper:
@@ -115,8 +114,14 @@ def read_paper(name: str | os.PathLike[str]) -> Paper:
 
 
 @cache
+def _files() -> Mapping[str, Path]:
+    """The files of figures by name; each lies in the folder of its paper."""
+    return {path.stem: path for path in _PAPERS.glob("*/published/*.toml")}
+
+
+@cache
 def _ready(name: str) -> Paper:
-    return _read(_FOLDER / f"{name}.toml")
+    return _read(_files()[name])
 
 
 def _read(path: Path) -> Paper:

@@ -19,6 +19,7 @@ from prill.errors import UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import check_output, expect_place, expect_writable
 from prill.io.store import read_trajectories
+from prill.io.tables import import_pandas
 from prill.papers.bench.figures import Bench, bench_of, read_runs
 from prill.papers.bench.mind2web import PlayedTurn, RecordedBench, played_turn, recorded_bench, recorded_turns
 from prill.papers.bench.mind2web_tables import recorded_summary, write_recorded_bench
@@ -130,9 +131,7 @@ class BenchResult:
 
     def to_pandas(self) -> Any:
         """A pandas table: a row for each task of each list of tasks; of recorded steps for each split."""
-        import pandas
-
-        figures = self.figures
+        pandas, figures = import_pandas(), self.figures
         if isinstance(figures, RecordedBench):
             rows = [{"split": split.name, **msgspec.to_builtins(split.all, str_keys=True)} for split in figures.splits]
         else:

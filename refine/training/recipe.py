@@ -135,7 +135,7 @@ def recipe_for(trains: Trained) -> Recipe:
     Returns:
         Its recipe.
     """
-    return load_object(_RECIPES[trains])() if trains in _RECIPES else RowRecipe()  # type: ignore[no-any-return]
+    return load_object(_RECIPES[trains])() if trains in _RECIPES else RowRecipe()
 
 
 def refuse_teacher(spec: TrainSpec, teacher: Teacher | None) -> None:

@@ -103,7 +103,7 @@ FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     "rows": ("rows.jsonl", [{**ROW, "trajectory": f"t{n}"} for n in range(3)], read_rows),
     "gold turns": ("g.jsonl", [], GoldTurns),
     "reward": ("r.json", {"judge": "self-report", "kind": "success", "on_unscored": "abstain"}, make_reward),
-    "figures of a paper": ("p.toml", (ROOT / "papers/bench/step.toml").read_text(), read_paper),
+    "figures of a paper": ("p.toml", (ROOT / "papers/step/published/step.toml").read_text(), read_paper),
     "observations": (
         "w.jsonl",
         values(WatchRecord(kind="verdict", at="", id=f"{n}", verdict=Opinion(judge="j", success=True)) for n in range(3)),
