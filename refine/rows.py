@@ -15,7 +15,7 @@ from typing import Any
 
 from prill.errors import InputError, NoEvidence, Unscored
 from prill.evaluators.labels import template_of
-from prill.models.images import file_hash, open_checked
+from prill.io.images import file_hash, open_checked
 from prill.models.request import worded
 from prill.protocols import Image, Message
 from prill.refine.demonstration import PlainTeacher, Teacher

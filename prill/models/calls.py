@@ -21,8 +21,9 @@ from typing import Any, Generic, Literal, TypeVar, cast
 import msgspec
 
 from prill.errors import AnswerPending, BudgetSpent, ContextTooLong, InputError, Unscored
-from prill.io.cache import DiskCache, InFlight
-from prill.models.images import file_hash, image_size
+from prill.io.cache import DiskCache
+from prill.io.images import file_hash, image_size
+from prill.models.in_flight import InFlight
 from prill.models.prompts import NONCE, Prompt, estimate_tokens
 from prill.models.replies import RecordFormat
 from prill.models.request import PIXELS_PER_TOKEN, guessed_tokens, least_reply, size_of

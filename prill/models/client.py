@@ -27,9 +27,10 @@ from prill.errors import (
     Truncated,
     Unparsable,
 )
-from prill.io.cache import DiskCache, InFlight
+from prill.io.cache import DiskCache
 from prill.logs import FOR_USERS
 from prill.models.calls import UNKNOWN_CODE, Call, ImageFile, Turn, is_transcribed, note, turns_of
+from prill.models.in_flight import InFlight
 from prill.models.ledger import Booking, Ledger, Price, price_of
 from prill.models.prompts import call_code, content_hash, estimate_tokens
 from prill.models.replies import ChatMessage, Completion, TokenCounts, WordFormat, excerpt

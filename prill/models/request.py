@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import ContextTooLong, InputError, Refusal, TransportFailure, Unscored, UsageError
-from prill.models.images import DAMAGED, Version, decoded, known_hash, open_image, read_image, remember_hash, version_of
+from prill.io.images import DAMAGED, Version, decoded, known_hash, open_image, read_image, remember_hash, version_of
 from prill.models.prompts import NONCE
 from prill.protocols import Form, Image, Limits, Message, SamplingLimits
 

@@ -36,7 +36,7 @@ from prill.runs.filter import FilterConfig
 from prill.runs.reflexion import ReflexionConfig
 from prill.runs.serve import ServeConfig
 from prill.types import EvaluatorInfo, Opinion, Trajectory
-from tests.datasets.formats import test_mind2web
+from tests.papers.mind2web import test_format as test_mind2web
 
 from .edits import as_json, attempt, edited_bytes, edited_json, edits, fuzzed
 from .test_own_files import LABEL, RECORD, label, trajectory
@@ -158,7 +158,7 @@ def test_files_of_longer_work_are_read_or_refused(kind: str, tmp_path: Path) -> 
 
 
 def gold_turns(folder: Path) -> list[Any]:
-    from prill.datasets.formats import mind2web
+    from prill.papers.mind2web import format as mind2web
 
     (folder / "in").mkdir()
     (folder / "in/one_0.json").write_text(json.dumps([test_mind2web.task(name) for name in ("one", "two", "three")]))

@@ -158,7 +158,15 @@ def test_the_verb_makes_and_extends_a_memory(tmp_path: Path, capsys: pytest.Capt
     scored = zip(runs, (0.9, 0.8, 0.2), strict=True)
     (tmp_path / "v.jsonl").write_bytes(b"".join(encode(verdict(one.id, score)) for one, score in scored))
     write_labels(tmp_path / "l.jsonl", [LabelRecord(id="x", success=True), LabelRecord(id="y", success=False)])
-    words = ["exemplars", str(tmp_path / "t.jsonl"), "--verdicts", str(tmp_path / "v.jsonl"), "-o", str(tmp_path / "memory")]
+    words = [
+        "papers",
+        "exemplars",
+        str(tmp_path / "t.jsonl"),
+        "--verdicts",
+        str(tmp_path / "v.jsonl"),
+        "-o",
+        str(tmp_path / "memory"),
+    ]
     assert main([*words, "--threshold", "0.7", "--labels", str(tmp_path / "l.jsonl"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told == {"added": 2, "exemplars": 2, "left_out": {"below the threshold": 1}, "wrong": 1, "unlabelled": 0}
@@ -193,7 +201,7 @@ def test_the_verb_accepts_by_a_calibration(tmp_path: Path, capsys: pytest.Captur
     t, v, labels, c = (str(tmp_path / name) for name in ("t.jsonl", "v.jsonl", "l.jsonl", "c.json"))
     assert main(["calibrate", v, labels, "-o", c, "--target-precision", "0.8"]) == 0
     capsys.readouterr()
-    words = ["exemplars", t, "--verdicts", v, "--calibration", c, "-o"]
+    words = ["papers", "exemplars", t, "--verdicts", v, "--calibration", c, "-o"]
     assert main([*words, str(tmp_path / "m"), "--labels", labels, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["added"], told["left_out"], told["wrong"]) == (30, {"below the threshold": 10}, 0)
@@ -205,5 +213,5 @@ def test_the_verb_accepts_by_a_calibration(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize("threshold", ["7", "-1", "nan", "high"])
 def test_a_threshold_is_a_score(threshold: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["exemplars", "t.jsonl", "--verdicts", "v.jsonl", "-o", str(tmp_path), "--threshold", threshold]) == 2
+    assert main(["papers", "exemplars", "t.jsonl", "--verdicts", "v.jsonl", "-o", str(tmp_path), "--threshold", threshold]) == 2
     assert "--threshold: Expected `float`" in capsys.readouterr().err
