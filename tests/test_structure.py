@@ -43,6 +43,7 @@ HEAVY = (
     "grpclib",
     "gymnasium",
     "idb",
+    "jinja2",
     "numpy",
     "onnxruntime",
     "openai",
