@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "refine": {"core", "captioner", "evaluators", "refine", "ui"},  # the pages of a filter have the look of the report
     "ui": {"core", "captioner", "evaluators", "ui"},
     "bench": {"bench", "core", "evaluators", "refine", "ui"},
-    "service": {"core", "captioner", "evaluators", "refine", "service"},
+    "service": {"core", "captioner", "evaluators", "refine", "service", "ui"},  # its status page has the look of the report
     "runs": {"core", "bench", "runs", "ui", "service", *LINKED},
     "door": {"core", "captioner", "datasets", "evaluators", "policies", "emulators", "refine", "runs", "ui"},
     "cli": {"core", "bench", "cli", "door", "runs", "ui", "service", *LINKED},
@@ -50,7 +50,6 @@ HEAVY = (
     "accelerate",
     "peft",
     "trl",
-    "fastapi",
     "pandas",
     "prometheus_client",
     "playwright",
@@ -60,6 +59,7 @@ HEAVY = (
     "selenium",
     "scipy",
     "sklearn",
+    "starlette",
     "torch",
     "tqdm",
     "transformers",
