@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from prill.ui.svg import el
+from prill.ui.svg import el, picture
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 420, 260, 56, 44
 _LETTER = 7.5  # how wide a letter of a title is, about
@@ -17,9 +17,6 @@ _MARK = 7  # half the width of a mark, with some air
 # Colours that people with colour blindness tell apart, and a shape beside each.
 _COLOURS = ("#1f5fa8", "#b3541e", "#1a7f37", "#6a3d9a", "#444444", "#a05a00")
 _SHAPES = ("M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0", "M-5 -5h10v10h-10z", "M0 -6l6 11h-12z", "M0 -6l6 6l-6 6l-6 -6z")
-
-
-_SVG = {"xmlns": "http://www.w3.org/2000/svg", "font_family": "sans-serif", "role": "img"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +108,8 @@ def row_chart(title: str, names: Sequence[str], lines: Sequence[Line]) -> str:
 
 def _picture(title: str, left: int, width: int, height: int, marks: Sequence[Markup]) -> str:
     """The whole picture. A title that is too long for it is shown without its middle; the pointer tells it whole."""
-    parts = [
-        el("title", title),
-        el("rect", width="100%", height="100%", fill="white"),
-        el("text", fitted(title, width - left, _LETTER), x=left, y=22, font_size=14),
-        *marks,
-    ]
-    drawn = el("svg", Markup("\n").join(parts), viewBox=f"0 0 {width} {height}", font_size=12, **_SVG)
-    return f"{drawn}\n"
+    shown = el("text", fitted(title, width - left, _LETTER), x=left, y=22, font_size=14)
+    return picture(title, (width, height), shown, *marks, font_size=12)
 
 
 def _label(name: str, shown: str, x: int, y: int) -> Markup:

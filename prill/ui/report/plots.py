@@ -14,7 +14,7 @@ from prill.evaluators.fitted.calibration import Bin, reliability
 from prill.evaluators.metrics import OperatingPoint, precision_recall, wilson
 from prill.types import Verdict
 from prill.ui.report.lines import fitted
-from prill.ui.svg import el
+from prill.ui.svg import el, picture
 
 Scored = tuple[Sequence[float], Sequence[bool]]  # scores, and beside each whether the trajectory truly succeeded
 _SIDE, _LEFT, _TOP = 180, 38, 12  # the square that 0…1 spans, and where it begins
@@ -213,23 +213,8 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
     ]
     for y, bins in ((edge + 56, before), (edge + 72, after)):
         labels += [el("text", _count(b.count), x=_across((b.low + b.high) / 2), y=y, font_size=10, **_MIDDLE) for b in bins]
-    plot = el(
-        "svg",
-        el("title", title),
-        el("rect", width=_SIZE, height=_HIGH, fill="white"),
-        *_grid(),
-        guide,
-        *marks,
-        *labels,
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {_SIZE} {_HIGH}",
-        width=_SIZE,
-        height=_HIGH,
-        font_family="sans-serif",
-        font_size=11,
-        role="img",
-    )
-    return f"{plot}\n"
+    drawn = *_grid(), guide, *marks, *labels
+    return picture(title, (_SIZE, _HIGH), *drawn, width=_SIZE, height=_HIGH, font_size=11)
 
 
 def _grid() -> list[Markup]:

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from prill.evaluators.attacks.families import FAMILIES
 from prill.evaluators.meta.redteam import AttackEffect, RedTeam, Shift, worst_by_family
-from prill.ui.svg import el
+from prill.ui.svg import el, picture
 
 _COLUMNS = 6
 _WIDTH, _HEIGHT = 190, 150  # of a family's panel
@@ -37,25 +37,8 @@ def shift_svg(result: RedTeam) -> str:
     width, height = 2 * _MARGIN + min(_COLUMNS, len(families)) * _WIDTH, _HEAD + rows * _HEIGHT + _MARGIN
     title = f"{result.evaluator.name} {result.evaluator.version} under attack"
     words = "points of false positives added, with 95 % intervals, by strength; the worst family first"
-    parts = [
-        el("title", title),
-        el("rect", width=width, height=height, fill="white"),
-        el("text", title, x=_MARGIN, y=22, font_size=14),
-        el("text", words, x=_MARGIN, y=40),
-        *panels,
-    ]
-    plot = el(
-        "svg",
-        Markup("\n").join(parts),
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {width} {height}",
-        width=width,
-        height=height,
-        font_family="sans-serif",
-        font_size=10,
-        role="img",
-    )
-    return f"{plot}\n"
+    heads = el("text", title, x=_MARGIN, y=22, font_size=14), el("text", words, x=_MARGIN, y=40)
+    return picture(title, (width, height), *heads, *panels, width=width, height=height, font_size=10)
 
 
 def _range(effects: Sequence[AttackEffect]) -> tuple[float, float]:
