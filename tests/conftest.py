@@ -20,7 +20,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from prill.testing.android import FakeAdb
+from tests.support.android import FakeAdb
 
 from .connections import warn_of_unclosed
 

@@ -21,7 +21,6 @@ ALLOWED = {
     "models/images.py": "compares with the time of a file, which is of the same clock; a file of the future is read again",
     "models/wire.py": "a date to wait until, of a server that does not say what time it is",
     "service/metrics.py": "shows when a judgement came",
-    "testing/": "test doubles that imitate others",
     "emulators/browsergym/host.py": "a message's time, as BrowserGym writes it",
 }
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from prill.bench.mind2web import played_turn, recorded_turns
 from prill.evaluators.metrics import intervals, wilson
 from prill.io.store import read_trajectories
-from prill.pages.conversations import conversation_of
-from prill.pages.scores import read_scores, sample_ids
-from prill.pages.state import read_state
+from prill.papers.bench.mind2web import played_turn, recorded_turns
+from prill.papers.mind2web.pages.conversations import conversation_of
+from prill.papers.mind2web.pages.scores import read_scores, sample_ids
+from prill.papers.mind2web.pages.state import read_state
 from prill.refine.results import swapped_p
 from prill.ui.report.lines import Line, Point, row_chart
 

@@ -10,6 +10,7 @@ set -euo pipefail
 out=${1:?folder for data, models and results}
 prill=${PRILL:-.venv/bin/prill} python=${PYTHON:-.venv/bin/python}
 here=$(dirname "$0")
+export PYTHONPATH=$(realpath "$here/../..")${PYTHONPATH:+:$PYTHONPATH} # for tests.support
 seeds=${SEEDS:-0 1 2} steps=${STEPS:-80} batch=${BATCH:-4} split=${SPLIT:-test_website}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=PASSIVE HF_HUB_OFFLINE=1
 # The best four meet at once (paper: 50, by fives), and one earlier step is shown (three): inputs stay short. Elements are written
@@ -19,7 +20,7 @@ asks=(embedder=tfidf snippets=1 group=4 pool=4 previous=1 max_tokens=40 neg_rati
 upper='.*layers\.(1[5-9]|2[0-9])\..*_proj' # of 30: below them nothing is learnt, and backwards the way is half as long
 
 if [ ! -d "$out/data" ]; then
-  "$python" -m prill.testing.conversations "$out/data.part" --train "${CONVERSATIONS:-200}" --dev 20 --test-website "${TEST:-24}"
+  "$python" -m tests.support.conversations "$out/data.part" --train "${CONVERSATIONS:-200}" --dev 20 --test-website "${TEST:-24}"
   mv "$out/data.part" "$out/data"
 fi
 for one in train "$split"; do

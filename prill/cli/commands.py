@@ -118,11 +118,11 @@ _OF_ROWS = frozenset(_TRAINING | {"negatives", "draws"})
 _OF_PAGES = frozenset(_TRAINING | {"rank", "alpha", "dropout", "targets", "max_pixels", "engine", "engine_python", "overlong"})
 
 
-def _training(kind: str, class_: str, purpose: str, hidden: frozenset[str], *examples: str) -> Command:
+def _training(kind: str, config: str, purpose: str, hidden: frozenset[str], *examples: str) -> Command:
     return Command(
         "improve",
         purpose,
-        f"prill.runs.train:{class_}",
+        config,
         "prill.cli.improving:train",
         Words(
             ("rows",),
@@ -236,7 +236,7 @@ COMMANDS: Mapping[str, Command] = {
     "bench": Command(
         "papers",
         "tables of what an agent comes to on a benchmark, beside the figures of the papers",
-        "prill.runs.bench:BenchConfig",
+        "prill.papers.bench.run:BenchConfig",
         "prill.cli.papers:bench",
         Words(
             ("environment",),
@@ -257,7 +257,7 @@ COMMANDS: Mapping[str, Command] = {
     "exemplars": Command(
         "papers",
         "a memory of exemplars for the agent `synapse`, from trajectories that a judge accepts",
-        "prill.runs.papers:ExemplarsConfig",
+        "prill.papers.synapse.runs:ExemplarsConfig",
         "prill.cli.papers:exemplars",
         Words(("trajectories",), metavars={"trajectories": "TRAJ", "verdicts": "V", "output": "DIR", "truth": "RULE|NAME"}),
         (
@@ -271,7 +271,7 @@ COMMANDS: Mapping[str, Command] = {
     "rank": Command(
         "papers",
         "which elements of recorded pages are meant: a score for each candidate, and how often the right one comes first",
-        "prill.runs.papers:RankConfig",
+        "prill.papers.mind2web.runs:RankConfig",
         "prill.cli.papers:rank",
         Words(("trajectories",), metavars={"trajectories": "GOLD", "output": "FILE", "ranked": "OUT", "ranker": "NAME|DIR"}),
         (
@@ -285,7 +285,7 @@ COMMANDS: Mapping[str, Command] = {
     "conversations": Command(
         "papers",
         "conversations of several turns, from single tasks of Mind2Web",
-        "prill.runs.papers:ConversationsConfig",
+        "prill.papers.mind2web.runs:ConversationsConfig",
         "prill.cli.papers:conversations",
         Words(("source",), hidden=_MORE_OF_MODEL, metavars={"source": "IN", "output": "FILE"}),
         (
@@ -622,7 +622,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train policy": _training(
         "policy",
-        "TrainPolicyConfig",
+        "prill.runs.train:TrainPolicyConfig",
         "a policy from the rows of a filter: a LoRA adapter, or all weights",
         _OF_ROWS,
         "rows.jsonl -o adapter --preset small-text",
@@ -631,7 +631,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train captioner": _training(
         "captioner",
-        "TrainCaptionerConfig",
+        "prill.runs.train:TrainCaptionerConfig",
         "a captioner from rows of captions",
         _OF_ROWS,
         "data/rows.jsonl -o captioner --method lora --dry-run",
@@ -640,7 +640,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train ranker": _training(
         "ranker",
-        "TrainRankerConfig",
+        "prill.papers.mind2web.training.config:TrainRankerConfig",
         "a ranker of candidates from recorded pages",
         _OF_PAGES | {"draws"},
         "train.jsonl -o ranker --held-out 0.1",
@@ -649,7 +649,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train planner": _training(
         "planner",
-        "TrainPlannerConfig",
+        "prill.papers.mind2web.training.config:TrainPlannerConfig",
         "a planner that answers a policy, from recorded pages",
         _OF_PAGES | {"negatives"},
         "train.jsonl -o planner --policy self-map",

@@ -10,14 +10,16 @@ from prill.cli.improving import stage_bar
 from prill.cli.showing import progress_bar, say_problems, show_plan
 from prill.cli.stopping import stopping_on_ctrl_c
 from prill.cli.words import Switches
-from prill.datasets.conversations import Tally
 from prill.io.tables import printable
 from prill.models.ledger import usage_text
-from prill.pages.ranking import RankTally
-from prill.runs import papers
+from prill.papers.bench.run import BenchConfig, bench_async, plan_bench
+from prill.papers.mind2web import runs as on_pages
+from prill.papers.mind2web.multi_turn import Tally
+from prill.papers.mind2web.pages.ranking import RankTally
+from prill.papers.mind2web.runs import ConversationsConfig, ConversationsResult, RankConfig, RankResult
+from prill.papers.synapse import runs as on_exemplars
+from prill.papers.synapse.runs import ExemplarsConfig
 from prill.runs.base import count_lines
-from prill.runs.bench import BenchConfig, bench_async, plan_bench
-from prill.runs.papers import ConversationsConfig, ConversationsResult, ExemplarsConfig, RankConfig, RankResult
 
 _EXIT_DONE, _EXIT_SOME, _EXIT_INTERRUPTED = 0, 3, 130
 
@@ -65,14 +67,14 @@ async def _rank(config: RankConfig) -> RankResult:
         def show(tally: RankTally) -> None:
             bar.update(tally.turns - bar.n)
 
-        return await papers.rank_async(config, stop=stop, progress=show)
+        return await on_pages.rank_async(config, stop=stop, progress=show)
 
 
 def exemplars(config: ExemplarsConfig, switches: Switches) -> int:
     """`prill exemplars`; 0 when all is read, 3 without some broken lines."""
     total = count_lines(map(str, config.trajectories))
     with progress_bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
-        result = papers.exemplars(config, progress=bar.update)
+        result = on_exemplars.exemplars(config, progress=bar.update)
     print(json.dumps(result.table(), indent=2) if switches.json else result)
     say_problems("exemplars", tuple(map(printable, result.problems)))
     return _EXIT_SOME if result.broken else _EXIT_DONE
@@ -114,4 +116,4 @@ async def _conversations(config: ConversationsConfig) -> ConversationsResult:
                 bar.set_postfix_str(usage_text(tally.usage), refresh=False)
             bar.update()
 
-        return await papers.conversations_async(config, stop=stop, progress=show)
+        return await on_pages.conversations_async(config, stop=stop, progress=show)

@@ -25,7 +25,7 @@ from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike
 from prill.io.lines import is_stream
 from prill.io.outputs import expect_place
 from prill.io.store import read_verdicts
-from prill.io.tables import Verdicts, table
+from prill.io.tables import Verdicts, data_frame, table
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.protocols import Evaluator
 from prill.runs.base import kept_transcripts, log, opened_folders, synchronous
@@ -112,9 +112,7 @@ class BatchSubmitResult:
 
     def to_pandas(self) -> Any:
         """The files as a pandas table."""
-        import pandas
-
-        return pandas.DataFrame([asdict(file) for file in self.files])
+        return data_frame([asdict(file) for file in self.files])
 
     def __str__(self) -> str:
         handed_in = sum(file.batch is not None for file in self.files)

@@ -19,6 +19,7 @@ from prill.captioner.training import CAPTIONS, ROWS, TrainingSpec, training_data
 from prill.config.values import Config, name_of
 from prill.errors import UsageError
 from prill.io.outputs import expect_place
+from prill.io.tables import data_frame
 from prill.models.registry import ModelConfig, model_options
 from prill.protocols import Captioner, Engine
 from prill.runs.base import opened_folders, run_budget, synchronous
@@ -88,9 +89,7 @@ class CaptionResult:
 
     def to_pandas(self) -> Any:
         """The captions in the file, those of earlier runs included, as a pandas table."""
-        import pandas
-
-        return pandas.DataFrame(
+        return data_frame(
             [
                 {"image": line.image, "caption": line.caption, "unscored": line.unscored, "truncated": line.truncated}
                 for line in read_captions(self.captions)

@@ -17,6 +17,7 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.fitted.overlap import Overlap, fitted_caution, overlap_of, overlap_with
 from prill.io.store import BadLine, Intake, read_labels, read_verdicts
+from prill.io.tables import data_frame
 from prill.io.truth import gold_labels
 from prill.policies.registry import POLICIES, Fingerprinted, PolicyConfig, asks_a_model, make_policy
 from prill.protocols import Demonstrator, Form, Message, Reply
@@ -118,9 +119,7 @@ class FilterResult:
 
     def to_pandas(self) -> Any:
         """Every step with what the judge said of it, and why it was lost, as a pandas table."""
-        import pandas
-
-        return pandas.DataFrame([asdict(fact) for fact in self.filtered.facts])
+        return data_frame([asdict(fact) for fact in self.filtered.facts])
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in self.exported.rows.items())

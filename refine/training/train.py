@@ -23,12 +23,12 @@ from prill.io.lines import is_stream
 from prill.io.outputs import expect_place, failures, write_output
 from prill.models.local.trained import FORMAT, RECORD, read_record
 from prill.models.replies import excerpt
+from prill.papers.mind2web.training.pages import PagePlan
+from prill.papers.mind2web.training.planner import make_planner_trainer, plan_planner
+from prill.papers.mind2web.training.ranker import make_ranker_trainer, plan_ranker, ranking_figures
 from prill.refine.demonstration import Teacher
 from prill.refine.training.checkpoints import drop_torn, expect_room, expect_weights, last_checkpoint
-from prill.refine.training.pages import PagePlan
-from prill.refine.training.planner import make_planner_trainer, plan_planner
 from prill.refine.training.preflight import Devices, Plan, Preflight, Say, check_settings, plan_training
-from prill.refine.training.ranker import make_ranker_trainer, plan_ranker, ranking_figures
 from prill.refine.training.spec import OF_PAGES, TrainSpec
 from prill.refine.training.swift import ENGINE_LOG, SwiftPlan, fit_swift, plan_swift
 from prill.refine.training.trainer import Progress, Watch, make_trainer, stopping_on_ctrl_c

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from prill.bench import read_paper, tasks_of
 from prill.cli import main
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
 from prill.config.registry import load_object
 from prill.emulators.miniwob.config import MiniWobConfig
 from prill.io.store import read_trajectories
-from prill.runs.bench import BenchConfig, bench, choose
+from prill.papers.bench import read_paper, tasks_of
+from prill.papers.bench.run import BenchConfig, bench, choose
 from prill.types import Trajectory
 
 from .conftest import Prill, environment

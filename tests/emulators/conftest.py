@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.ios.environment import Ios, IosSpec
-from prill.testing.ios import FakeSimulators
+from tests.support.ios import FakeSimulators
 
 from .browser.pages import Site, serving
 

@@ -24,7 +24,7 @@ from prill.models.local import model as desk
 from prill.models.local.embedded_weights import bundled_gguf
 from prill.models.local.model import LocalModel
 from prill.models.local.weights import Generation, Prepared, Weights, load
-from prill.pages.state import PageState
+from prill.papers.mind2web.pages.state import PageState
 from prill.protocols import Image, LanguageModel, Message, Token
 from prill.types import Action, Observation, Step, Task, Trajectory
 
