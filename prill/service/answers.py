@@ -230,11 +230,6 @@ class Judging:
         """Jobs under way."""
         return sum(job.results is None for job in self._jobs.values())
 
-    @property
-    def finished_bytes(self) -> int:
-        """Bytes of the results that are kept."""
-        return sum(job.size for job in self._jobs.values())
-
     async def finish_jobs(self) -> None:
         """Returns when no job is under way."""
         if running := [job.task for job in self._jobs.values() if job.results is None and job.task is not None]:

@@ -32,8 +32,8 @@ from prill.types import (
     Trajectory,
     Usage,
 )
-from prill.ui.report.calls import MOST_CALL_TEXT, MOST_CALLS_TEXT
-from prill.ui.report.entries import MOST_TEXT, Judge, Outcome, Row, read_judges
+from prill.ui.report.calls import MAX_CALL_TEXT, MAX_CALLS_TEXT
+from prill.ui.report.entries import MAX_TEXT, Judge, Outcome, Row, read_judges
 from prill.ui.report.headline import headline
 from prill.ui.report.page import write_report
 from prill.ui.report.plots import Rule, curve_plot, reliability_plot
@@ -136,10 +136,10 @@ def test_missing_folder_is_made(tmp_path: Path) -> None:
 
 
 def test_long_texts_are_cut_with_a_note(tmp_path: Path) -> None:
-    state = Observation(text="x" * (MOST_TEXT + 1234))
+    state = Observation(text="x" * (MAX_TEXT + 1234))
     write_report(tmp_path / "r.html", [trajectory("a", [Step(state, Action("click"))])])
     text = json.loads(blocks(tmp_path / "r.html")["t0"])["trajectory"]["steps"][0]["observation"]["text"]
-    assert text == "x" * MOST_TEXT + "\n… (1,234 more characters are not in this page)"
+    assert text == "x" * MAX_TEXT + "\n… (1,234 more characters are not in this page)"
 
 
 def test_no_field_makes_the_page_long(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_calls_make_no_page_long(tmp_path: Path) -> None:
     packed = kept_calls(tmp_path / "v", tmp_path / "r.html", *[call] * 50)
     held = json.loads(zlib.decompress(base64.b64decode(packed["c0-0"])))
     assert len(held["calls"]) + held["left_out"] == 50
-    assert len(held["calls"]) == MOST_CALLS_TEXT // (2 * MOST_CALL_TEXT + 200)
+    assert len(held["calls"]) == MAX_CALLS_TEXT // (2 * MAX_CALL_TEXT + 200)
     assert "more characters are not in this page" in held["calls"][0]["reply"]
 
 
