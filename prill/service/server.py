@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from prill.errors import MissingExtra, UsageError
 from prill.logs import FOR_USERS
@@ -162,9 +162,10 @@ def make_server(
     # Of the grace period, what is left to end connections that nobody reads from, and then the process.
     spare = min(SEND_SECONDS, spec.grace / 4)
     logging.getLogger("uvicorn.error").addFilter(without_words)
+    protocol = partial(ImpatientProtocol, guard=service.app, max_connections=spec.queue + spec.door + _SPARE)
     config = uvicorn.Config(
         service.app,
-        http=partial(ImpatientProtocol, guard=service.app, max_connections=spec.queue + spec.door + _SPARE),
+        http=cast("type[asyncio.Protocol]", protocol),  # uvicorn calls it, no more
         lifespan="off",
         log_config=None,
         access_log=False,  # its lines would show the addresses as they came, keys included
