@@ -189,8 +189,7 @@ class EndpointEmbedder:
         import numpy as np
 
         from prill.models.prompts import estimate_tokens
-        from prill.models.transport import Effort
-        from prill.models.wire import Rejected
+        from prill.models.transport import RejectedError, RequestStats
 
         rows = list[Any]()
         for start in range(0, len(texts), _BATCH):
@@ -198,8 +197,8 @@ class EndpointEmbedder:
             booking = self._ledger.call(partial(_size, inputs))
             try:
                 body = msgspec.json.encode({"model": self.name, "input": inputs})
-                vectors, tokens = await self._endpoint.post(_PATH, body, _read_answer, booking, Effort())
-            except Rejected as refusal:
+                vectors, tokens = await self._endpoint.post(_PATH, body, _read_answer, booking, RequestStats())
+            except RejectedError as refusal:
                 raise UsageError(f"the endpoint refuses to embed with {self.name}: {refusal.shown}") from None
             if self._ledger.price is not None:  # else the cost of all that it is asked for would be unknown
                 booking.settle(tokens or estimate_tokens("".join(inputs)), 0, 0)

@@ -30,8 +30,8 @@ from prill.io.outputs import append_whole, failures, write_output
 from prill.io.store import copy_image, encode, read_verdicts
 from prill.io.verdict_log import RETRIED, VerdictLog
 from prill.models.calls import together
-from prill.models.guard import PATIENCE
 from prill.models.ledger import metered
+from prill.models.transport import PATIENCE
 from prill.protocols import E, Evaluator, Learner, Lender
 from prill.refine.outcomes import (
     LESSONS,

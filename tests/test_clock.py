@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import prill
-from prill.models.wire import retry_after
+from prill.models.transport import retry_after
 
 YEAR = 365 * 24 * 3600.0
 # What asks for the time of day, and why: everything else measures, and a duration by this clock may be negative or years.

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prill.captioner import GivenCaption
-from prill.errors import BudgetSpent, EndpointGone, PrillError, UsageError
+from prill.errors import BudgetSpent, EndpointGoneError, PrillError, UsageError
 from prill.evaluators.outcome import CaptionJudge
 from prill.evaluators.registry import make_judge
 from prill.models.client import OpenAIModel
@@ -39,7 +39,7 @@ from .test_scoring import verdicts, write
 JUDGE = '''
 import asyncio, os
 from pathlib import Path
-from prill.errors import EndpointGone
+from prill.errors import EndpointGoneError
 from prill.types import EvaluatorInfo, Verdict
 
 class Unmade(Exception):
@@ -73,7 +73,7 @@ class Judge:
             mark.touch()
             os.kill(os.getpid(), 9)
         if number == 404:
-            raise EndpointGone("nobody answers")
+            raise EndpointGoneError("nobody answers")
         if number == 405:
             raise asyncio.CancelledError
         if number == 406:
@@ -176,7 +176,7 @@ async def test_deadly_trajectory_ends_the_run(tmp_path: Path, judge: Evaluator) 
 
 async def test_error_there_ends_the_run_here(tmp_path: Path, judge: Evaluator) -> None:
     path, out = write(tmp_path / "t.jsonl", [2, 404, *range(100, 200)]), tmp_path / "v.jsonl"
-    with pytest.raises(EndpointGone, match="nobody answers"):
+    with pytest.raises(EndpointGoneError, match="nobody answers"):
         await score_files([path], judge, out, processes=2, concurrency=2)
     assert len(verdicts(out)) < 100
     assert (await score_files([path], judge, out, processes=1, limit=1)).skipped == 1

@@ -16,7 +16,7 @@ import msgspec
 from prill.errors import PrillError
 from prill.io.store import BadLine, Item
 from prill.io.verdict_log import VerdictLog
-from prill.protocols import Engine, Evaluator, lessons_of
+from prill.protocols import Engine, Evaluator, unsupported_params
 from prill.scoring.items import KeyMade, bad_key, bad_verdict, judge_items, key_of, transcript_log
 from prill.scoring.parts import (
     Ended,
@@ -73,7 +73,7 @@ class JudgePart:
             ):
                 await judge_items(judge, read_places(todo.places), self.at_once, StopFile(self.folder), record, is_done, calls)
                 ended.untranscribed = calls.lost if calls else 0
-            ended.lessons = lessons_of(judge)
+            ended.lessons = unsupported_params(judge)
         except PrillError as error:
             ended.error = pickle.dumps(error)
         return msgspec.msgpack.encode(ended)

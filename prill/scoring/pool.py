@@ -17,11 +17,11 @@ import msgspec
 
 from prill.errors import PrillError, UsageError
 from prill.io.store import encode
+from prill.models.calls import is_transcribed, note
 from prill.protocols import Evaluator
 from prill.scoring.line import Line
 from prill.scoring.process import UNPICKLABLE, Done, End, Job, Ready, Setup, packed, setup_of
 from prill.scoring.seats import Seat, Table, packing_for
-from prill.transcripts.calls import is_transcribed, note
 from prill.types import Trajectory, Verdict
 
 _message = msgspec.msgpack.Decoder(Ready | Done | End).decode

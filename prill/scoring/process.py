@@ -25,10 +25,10 @@ import msgspec
 from prill.config.registry import load_file, loaded_files
 from prill.errors import PrillError
 from prill.io.store import encode
-from prill.protocols import Evaluator, lessons_of
+from prill.models.calls import Call, transcribed
+from prill.protocols import Evaluator, unsupported_params
 from prill.scoring.items import JudgeFaults, keyed_verdict
 from prill.scoring.line import Line
-from prill.transcripts.calls import Call, transcribed
 from prill.types import Trajectory, Verdict
 
 # What pickle raises for what cannot be pickled, or be made again from a pickle.
@@ -100,7 +100,7 @@ class _Work:
             case Setup() as setup:
                 self._set_up(setup)
             case End():
-                self._line.send(packed(End(tuple(lessons_of(self._judge)))))
+                self._line.send(packed(End(tuple(unsupported_params(self._judge)))))
                 self._close()
 
     def _lost(self) -> None:

@@ -5,27 +5,21 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
 import socket
-import threading
+import traceback
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import Any
 
 from prill.errors import MissingExtra, UsageError
 from prill.logs import FOR_USERS
 from prill.refine.rewards import Reward
 from prill.service.app import Service, make_service
+from prill.service.last_resort import LastResort
 from prill.service.spec import ServiceSpec
 
-if TYPE_CHECKING:
-    from prill.service.connections import DrainingServer
-
 _log = logging.getLogger("prill.service")
-_KEEP_ALIVE = 75  # longer than the pools of the trainers' clients keep a connection, so that none is closed under a request
 _LEFT_SECONDS = 2.0  # from the last answer to the end
-_SPARE = 256  # connections beyond those that requests may wait on: for probes, metrics and the page
 
 
 def say(url: str) -> None:
@@ -123,59 +117,30 @@ async def _serve(
         last.end_within(_LEFT_SECONDS, 0)  # all is answered: what is left are judgements that do not listen to their end
 
 
-class LastResort:
-    """Ends the process at the time that was set, by a thread: also where a judge holds the event loop, or does not listen to
-    its cancellation, or keeps a thread that the interpreter would wait for."""
-
-    def __init__(self) -> None:
-        self._stopped = threading.Event()
-
-    def end_within(self, seconds: float, code: int = 1) -> None:
-        """The process ends after so many seconds, with that exit code, unless `stop` is called before."""
-        threading.Thread(target=self._wait, args=(seconds, code), name="prill-last-resort", daemon=True).start()
-
-    def stop(self) -> None:
-        """The end came by itself."""
-        self._stopped.set()
-
-    def _wait(self, seconds: float, code: int) -> None:
-        if not self._stopped.wait(seconds):
-            os.write(2, b"prill serve: something does not end; the process ends now\n")
-            os._exit(code)
-
-
 def make_server(
     service: Service,
     spec: ServiceSpec,
     ending: Callable[[], None] = lambda: None,
     started: Callable[[], None] = lambda: None,
     last: LastResort | None = None,
-) -> DrainingServer:
+) -> Any:
     """The uvicorn server; its first signal drains. `started` is called when it runs and hears signals, and `last` ends the
     process where nothing else does. Raises MissingExtra."""
     try:
-        import uvicorn
+        from prill.service.draining import DrainingServer
+    except ImportError:
+        raise MissingExtra("uvicorn", "serve") from None
+    logging.getLogger("uvicorn.error").addFilter(_without_words)
+    return DrainingServer(service, spec, ending, started, last)
 
-        from prill.service.connections import SEND_SECONDS, DrainingServer, ImpatientProtocol, without_words
-    except ImportError as missing:
-        raise MissingExtra(missing.name or "uvicorn", "serve") from None
-    # Of the grace period, what is left to end connections that nobody reads from, and then the process.
-    spare = min(SEND_SECONDS, spec.grace / 4)
-    logging.getLogger("uvicorn.error").addFilter(without_words)
-    protocol = partial(ImpatientProtocol, guard=service.app, max_connections=spec.queue + spec.door + _SPARE)
-    config = uvicorn.Config(
-        service.app,
-        http=cast("type[asyncio.Protocol]", protocol),  # uvicorn calls it, no more
-        lifespan="off",
-        log_config=None,
-        access_log=False,  # its lines would show the addresses as they came, keys included
-        server_header=False,
-        backlog=4096,
-        timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=max(1, int(spare / 2)),  # from when all is answered: for clients that do not read it
-    )
-    end_within = (lambda seconds: None) if last is None else last.end_within
-    return DrainingServer(config, service, spec.grace, spare, started=started, ending=ending, end_within=end_within)
+
+def _without_words(record: logging.LogRecord) -> bool:
+    """An error that nobody caught is logged as where it happened: its message may quote what a client sent."""
+    if record.exc_info and record.exc_info[0] is not None:
+        kind, _, places = record.exc_info
+        record.msg = f"{record.getMessage().strip()}: {kind.__name__}\n{''.join(traceback.format_tb(places))}"
+        record.args, record.exc_info, record.exc_text = (), None, None
+    return True
 
 
 def _listen(spec: ServiceSpec) -> socket.socket:

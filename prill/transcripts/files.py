@@ -21,7 +21,7 @@ import msgspec
 
 from prill.errors import InputError, UsageError
 from prill.io.store import encode, read_lines
-from prill.transcripts.calls import Call, ImageFile, Transcript, Turn
+from prill.models.calls import Call, ImageFile, Transcript, Turn
 from prill.types import Verdict
 
 _log = logging.getLogger("prill.transcripts")

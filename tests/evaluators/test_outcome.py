@@ -311,7 +311,7 @@ async def test_paper_preset_asks_for_two_lines() -> None:
     with MockServer() as server:
         model = OpenAIModel("m", base_url=server.base_url)
         paper = await CaptionJudge(model, Given(), preset="paper")(trajectory(caption="truth=success"))
-    assert (paper.success, model.dialect.structured) == (True, "json_schema")
+    assert (paper.success, model.capabilities.structured) == (True, "json_schema")
     assert paper.reason
     assert "{" not in paper.reason
 

@@ -16,7 +16,8 @@ from PIL import Image
 
 from prill.errors import InputError, UsageError
 from prill.io.store import copy_image
-from prill.models.images import ImageEncoder, encode_image, file_hash, image_size, open_checked
+from prill.models.images import file_hash, image_size, open_checked
+from prill.models.request import ImageEncoder, encode_image
 from prill.scoring.scorer import verdict_key
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory
 from prill.ui.report.pictures import Pictures

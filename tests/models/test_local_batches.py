@@ -19,11 +19,11 @@ from PIL import Image as Picture
 from prill.cli import main
 from prill.errors import EndpointError, InputError, Truncated, UsageError
 from prill.io.store import read_trajectories, write_trajectories
-from prill.models.dialect import GREEDY, Sampling
 from prill.models.local import model as desk
 from prill.models.local.embedded_weights import bundled_gguf
 from prill.models.local.model import LocalModel
 from prill.models.local.weights import Generation, Prepared, Weights, load
+from prill.models.request import GREEDY, Sampling
 from prill.papers.mind2web.pages.state import PageState
 from prill.protocols import Image, LanguageModel, Message, Token
 from prill.types import Action, Observation, Step, Task, Trajectory

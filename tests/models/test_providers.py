@@ -14,7 +14,7 @@ from prill.errors import EndpointError
 from prill.evaluators.outcome import CaptionJudge, OutcomeJudge, VLMJudge
 from prill.io.store import encode, read_verdicts
 from prill.models.client import OpenAIModel
-from prill.models.dialect import THINKING
+from prill.models.request import THINKING
 from prill.protocols import Message
 from prill.runs.cautions import hard_scores, left_out
 from prill.scoring.scorer import Tally, score_files, score_stream
@@ -90,7 +90,7 @@ async def test_provider_gives_right_verdicts(provider: str, frames: list[str], m
     assert {v.score in (0.0, 1.0) for v in verdicts} == {provider not in SOFT}
     assert endpoint.requests <= 1.2 * RUNS
     assert set(endpoint.outcomes) - {"ok"} == QUIRKS.get(provider, set())
-    assert asked.dialect.thinking == THINKING[THOUGHT.get(provider, 0)]
+    assert asked.capabilities.thinking == THINKING[THOUGHT.get(provider, 0)]
     assert all(v.usage.prompt_tokens > 0 and v.usage.completion_tokens > 0 for v in verdicts)
     tally = Tally()
     for verdict in verdicts:

@@ -159,7 +159,7 @@ def test_every_refusal_looks_alike(served: str) -> None:
 
 async def test_a_crowd_is_turned_away_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """More connections than any setting allows get the refusal of all others, which says when to come again."""
-    monkeypatch.setattr("prill.service.server._SPARE", 1)
+    monkeypatch.setattr("prill.service.draining._SPARE", 1)
     spec = ServiceSpec(port=0, queue=1, door=1)
     service = make_service(Reward(Gate()), spec)
     server = make_server(service, spec)
@@ -220,8 +220,8 @@ def test_errors_are_logged_without_words(caplog: pytest.LogCaptureFixture) -> No
 
 async def test_half_a_request_line_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that does not begin a request in time is closed, also after a first request on it."""
-    monkeypatch.setattr("prill.service.connections._HEAD_SECONDS", 0.2)
-    monkeypatch.setattr("prill.service.server._KEEP_ALIVE", 1)
+    monkeypatch.setattr("prill.service.draining._HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("prill.service.draining._KEEP_ALIVE", 1)
     spec = ServiceSpec(port=0)
     server = make_server(make_service(Reward(Gate()), spec), spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -252,8 +252,8 @@ class Verbose(Gate):
 @pytest.mark.parametrize("case", ["closed", "idle", "ending"])
 async def test_unread_answers_hold_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever does not read loses the connection: after the answer, when it is idle, or when the service ends."""
-    monkeypatch.setattr("prill.service.connections.SEND_SECONDS", 0.2)
-    monkeypatch.setattr("prill.service.server._KEEP_ALIVE", 0.2 if case == "idle" else 75)
+    monkeypatch.setattr("prill.service.draining._SEND_SECONDS", 0.2)
+    monkeypatch.setattr("prill.service.draining._KEEP_ALIVE", 0.2 if case == "idle" else 75)
     spec = ServiceSpec(port=0)
     service = make_service(Reward(Verbose()), spec)
     server = make_server(service, spec)

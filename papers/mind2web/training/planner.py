@@ -16,7 +16,7 @@ from typing import Any
 
 from prill.errors import InputError, Unscored, UsageError
 from prill.models.local.weights import one_text
-from prill.models.wire import worded
+from prill.models.request import worded
 from prill.papers.mind2web.training.pages import Draw, Draws, GoldStep, GoldTurns, PagePlan
 from prill.papers.mind2web.training.ranker import draws_of
 from prill.protocols import Image
