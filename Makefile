@@ -102,7 +102,7 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 
 # MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium. libwebarena: its 812 task configurations.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,anthropic,mind2web,dev]'
+	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,anthropic,papers,dev]'
 	$(PIP) --no-deps miniwob libwebarena
 	@touch $@
 

@@ -5,7 +5,7 @@
 
 Needs the extra `web` and the MiniWoB++ pages, and no language model: below stands what is done for each task, and what the
 page does not reward in full is left out. Pages are put into few words by the code of papers/synapse/prompts. Seeds begin at
-1000; those of the paper, and of `prill bench`, are 0 to 49.
+1000; those of the paper, and of `prill papers bench`, are 0 to 49.
 Of the solutions it keeps few that say the most: those from which the solutions of other seeds follow by changing words alone.
 """
 

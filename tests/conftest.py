@@ -84,6 +84,12 @@ def tiny_model(
     return folder
 
 
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hugging Face's libraries look for nothing on their hub."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 # Files here take long: some of them wait for browsers and phones, some compute.

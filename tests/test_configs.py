@@ -145,7 +145,7 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
-    "bench": [
+    "papers bench": [
         Ways(
             "miniwob --policy react --model m --tasks 43 --seeds 0-4 --trials 2 --lessons.model j --beside step,own.toml -o b",
             """
@@ -189,7 +189,7 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
-    "exemplars": [
+    "papers exemplars": [
         Ways(
             "a.jsonl b.jsonl --verdicts v.jsonl -o memory --threshold 0.5 --per-task 2 --shipped --labels l.jsonl --truth anna",
             """
@@ -214,7 +214,7 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
-    "rank": [
+    "papers rank": [
         Ways(
             "g.jsonl -o s.json --ranker embedding:minilm --ranked r.jsonl --base-url http://x --batch 4 --no-resume",
             """
@@ -237,7 +237,7 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
-    "conversations": [
+    "papers conversations": [
         Ways(
             "in.json -o out.json --model m --base-url http://x --most-tasks 4 --budget-usd 2 --concurrency 3",
             """

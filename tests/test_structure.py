@@ -27,14 +27,7 @@ MAY_IMPORT = {
     "emulators": {"core", "emulators"},
     "datasets": {"core", "datasets"},
     "evaluators": {"core", "captioner", "evaluators"},
-    "refine": {
-        "core",
-        "captioner",
-        "evaluators",
-        "papers",
-        "refine",
-        "ui",
-    },  # the pages of a filter have the look of the report
+    "refine": {"core", "captioner", "evaluators", "refine", "ui"},  # the pages of a filter have the look of the report
     "ui": {"core", "captioner", "evaluators", "ui"},
     "service": {"core", "captioner", "evaluators", "refine", "service", "ui"},  # its status page has the look of the report
     "runs": {"core", "runs", "ui", "service", *ROOMS},
@@ -143,6 +136,35 @@ def test_imports_have_no_circle() -> None:
     while free := {name for name in leaves if not arrows[name] & leaves}:
         leaves -= free
     assert not leaves, f"these import one another in a circle, or import from one: {sorted(leaves)}"
+
+
+def test_papers_are_reached_by_name_only() -> None:
+    """Outside `papers` and `cli` no module imports one (the table), and only these registries name any, as text."""
+    registries = {
+        "prill.datasets.formats",
+        "prill.emulators.registry",
+        "prill.emulators.settings",
+        "prill.policies.registry",
+        "prill.refine.training.recipe",
+        "prill.refine.training.spec",
+    }
+    naming = {
+        name
+        for name, path in MODULES.items()
+        if layer(name) not in ("papers", "cli") and "prill.papers" in path.read_text(encoding="utf-8")
+    }
+    assert naming == registries
+
+
+def test_a_paper_imports_another_only_where_the_paper_does() -> None:
+    """Synapse and the benchmarks play on the recorded pages of Mind2Web; embedders and answers are shared."""
+    arrows = set()
+    for module, path in MODULES.items():
+        paper, *_ = module.removeprefix("prill.papers.").split(".")
+        if module.startswith("prill.papers.") and (ROOT / "papers" / paper).is_dir():
+            others = {name.split(".")[2] for name in imports(path) if name.startswith("prill.papers.")}
+            arrows |= {(paper, other) for other in others - {paper} if (ROOT / "papers" / other).is_dir()}
+    assert arrows == {("synapse", "mind2web"), ("bench", "mind2web")}
 
 
 def test_formats_and_meta_stay_in_place() -> None:

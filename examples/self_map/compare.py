@@ -2,8 +2,8 @@
 
 Run: python examples/self_map/compare.py DATA.json… --gold GOLD.jsonl --out DIR --memory RUN,RUN --none RUN,RUN \\
          --scores FILE,FILE
-RUN are folders of `prill bench mind2web`, FILE score files of `prill rank`, one for each seed. Intervals are of 95 %: whole
-conversations are drawn anew, with what all seeds did in them. The test swaps the two arms, conversation by conversation, in all
+RUN are folders of `prill papers bench mind2web`, FILE score files of `prill papers rank`, one a seed. Intervals are of 95 %:
+whole conversations are drawn anew, with what all seeds did. The test swaps the two arms, conversation by conversation, in all
 ways (exact, two-sided). Writes two tables (results.md) and a picture (results.svg).
 """
 

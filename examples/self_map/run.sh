@@ -28,7 +28,7 @@ for one in train "$split"; do
 done
 # So small a ranker comes behind shared words (BM25), on the sites of training too. The planner sees the order of these.
 for one in train "$split"; do
-  "$prill" rank "$out/$one/trajectories.jsonl" --ranker bm25 -o "$out/$one/scores.json" --ranked "$out/$one/ranked.jsonl"
+  "$prill" papers rank "$out/$one/trajectories.jsonl" --ranker bm25 -o "$out/$one/scores.json" --ranked "$out/$one/ranked.jsonl"
 done
 
 train_ranker() {
@@ -36,7 +36,7 @@ train_ranker() {
   [ -d "$models/untrained" ] || "$python" "$here/small_ranker.py" "$out/train/trajectories.jsonl" "$models/untrained" --seed "$1"
   "$prill" train ranker "$out/train/trajectories.jsonl" -o "$models/ranker" --preset small-ranker --model "$models/untrained" \
     --seed "$1" --max-length 96 --learning-rate 1e-3 --steps "${RANKER_STEPS:-600}"
-  "$prill" rank "$out/$split/trajectories.jsonl" --ranker "$models/ranker" -o "$models/$split.json"
+  "$prill" papers rank "$out/$split/trajectories.jsonl" --ranker "$models/ranker" -o "$models/$split.json"
 }
 
 train_planner() {
@@ -52,7 +52,7 @@ train_planner() {
 ask_planner() {
   local models=$out/seed$1 options=("${asks[@]//_/-}")
   options=("${options[@]/#/--policy.}")
-  "$prill" bench mind2web --recordings "generated websites=$out/$split/ranked.jsonl" --policy self-map \
+  "$prill" papers bench mind2web --recordings "generated websites=$out/$split/ranked.jsonl" --policy self-map \
     "${options[@]}" --no-policy.numbers --policy.history "$2" --model local:embedded --model.adapter "$models/planner" --workers 8 --beside none \
     ${TURNS:+--limit "$TURNS"} -o "$models/$split-$2"
 }

@@ -46,7 +46,7 @@ _LESSONS = LessonsConfig()
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig(EpisodesConfig):
-    """What `prill bench` does: play an agent on a benchmark, and compare it with what the papers published."""
+    """What `prill papers bench` does: play an agent on a benchmark, and compare it with what the papers published."""
 
     environment: Annotated[
         EnvironmentLike,

@@ -141,7 +141,7 @@ def _records(path: Path) -> Iterator[tuple[str, Any] | BadLine]:
     try:
         import ijson
     except ImportError:
-        raise MissingExtra("ijson", "mind2web") from None
+        raise MissingExtra("ijson", "papers") from None
     place = str(path)
     count = 0
     try:

@@ -29,7 +29,7 @@ _EMBEDDING = "embedding:"
 
 @dataclass(frozen=True, kw_only=True)
 class RankConfig(Config):
-    """What `prill rank` does: score every candidate of every recorded step into a score file."""
+    """What `prill papers rank` does: score every candidate of every recorded step into a score file."""
 
     trajectories: Annotated[str | Path, Meta(description="gold trajectories of recorded pages, .jsonl")]
     output: Annotated[str | Path, Meta(description="score file, JSON, as Mind2Web has them")]
@@ -136,7 +136,7 @@ def _ranker(config: RankConfig) -> Ranker:
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationsConfig(Config):
-    """What `prill conversations` does: make conversations of several turns from single tasks of Mind2Web."""
+    """What `prill papers conversations` does: make conversations of several turns from single tasks of Mind2Web."""
 
     source: Annotated[str | Path, Meta(description="file or folder of Mind2Web, JSON")]
     output: Annotated[str | Path, Meta(description="JSON file of conversations")]

@@ -9,7 +9,7 @@ from typing import TypeVar
 from prill.errors import ContextTooLong
 from prill.models.prompts import clean, quoted
 from prill.papers.answers import said_by
-from prill.papers.synapse.interpreter import first_block
+from prill.papers.synapse.calls import first_block
 from prill.papers.synapse.memory import Entry
 from prill.papers.synapse.prompting import tokens_of, until
 from prill.papers.synapse.sandbox import CodeFailed, run_code

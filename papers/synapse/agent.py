@@ -1,30 +1,30 @@
 """Synapse (arXiv 2306.07863): solves a task in the way of recorded solutions of similar tasks, with several actions a turn.
 
-What it was built from is in the paper; the prompts and exemplars are our own. Differences: generated code never runs in this
-process, calls are interpreted and not executed, an exemplar with fewer turns than the episode goes on with its last one, and
-what stands on a page is quoted between marks. It reads the page as HTML: `text="html"` of the MiniWoB++ environment.
+What it was built from is in the paper; the prompts and exemplars are our own. Differences: generated code and XPaths never run
+in this process, a block runs to its end before its first call is carried out, an exemplar with fewer turns than the episode
+goes on with its last one, and what stands on a page is quoted between marks. It reads the page as HTML: `text="html"` of the
+MiniWoB++ environment.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from prill.actions.keys import key_names
-from prill.errors import ContextTooLong, NoEvidence
+from prill.errors import ContextTooLong, NoEvidence, UsageError
 from prill.models.calls import limits_of
 from prill.models.prompts import content_hash
 from prill.papers.answers import said_by
 from prill.papers.embedders import make_embedder
 from prill.papers.page_text import PageText, is_html
 from prill.papers.synapse.abstraction import abstract
-from prill.papers.synapse.html import Element, read_html
-from prill.papers.synapse.interpreter import BadBlock, Call, calls, first_block
+from prill.papers.synapse.calls import Call, first_block
+from prill.papers.synapse.html import Page, text_of
 from prill.papers.synapse.memory import Entry, Memory, Turn, key_text
 from prill.papers.synapse.prompting import (
     OBSERVED,
@@ -37,9 +37,12 @@ from prill.papers.synapse.prompting import (
     tokens_of,
     until,
 )
-from prill.papers.synapse.xpath import BadXPath, find
+from prill.papers.synapse.sandbox import CodeFailed, NoSandbox, find, run_block
 from prill.protocols import LanguageModel
 from prill.types import Action, Observation, Platform, Step, Task
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element as Element
 
 REF = "data-wob_ref"
 KEYS = (
@@ -127,7 +130,7 @@ class Synapse:
         self._entry: Entry | None = None
         self._kind: PromptType = "state_act"
         self._trajectory: list[Turn] = []
-        self._calls: Iterator[Call] = iter(())
+        self._calls: deque[Call] = deque()
         self._ready: deque[Action] = deque()
         self._notes: list[str] = []
         self._words: str | None = None
@@ -150,16 +153,16 @@ class Synapse:
             NoEvidence: The state has no page in HTML, or there are no exemplars.
             ContextTooLong: The request does not fit the model's window.
             Unscored: The model gives no usable answer.
+            UsageError: This machine cannot run what a model wrote.
         """
         if not observation.text or not is_html(observation.text):
             raise NoEvidence("synapse reads the page as HTML, and this state has none: MiniWoB++ gives it with text = 'html'")
-        page = read_html(observation.text)
+        page = Page(observation.text)
         if self._entry is None:
             await self._begin(observation.text)
         while not self._ready:
-            call = self._next_call()
-            if call is not None:
-                self._prepare(call, page)
+            if self._calls:
+                await self._prepare(self._calls.popleft(), page)
             elif len(self._trajectory) >= self._most_turns() or self._empty >= _MOST_EMPTY:
                 return Step(observation, Action("stop", "stop"), self._thought())
             else:
@@ -194,14 +197,6 @@ class Synapse:
 
     def _most_turns(self) -> int:
         return self.spec.max_turns or task_table().turns.get(self._task.site or "", 1)
-
-    def _next_call(self) -> Call | None:
-        try:
-            return next(self._calls, None)
-        except BadBlock as problem:
-            self._calls = iter(())
-            self._notes.append(f"The rest of the block was left out: {problem}.")
-            return None
 
     async def _ask(self, state: str) -> None:
         """One turn of the model: the page, in few words if so, and the block that it writes."""
@@ -238,23 +233,29 @@ class Synapse:
             self._notes.append("The reply had no block of calls.")
             return
         try:
-            self._calls = calls(block)
-        except BadBlock as problem:
+            done = await run_block(block)
+        except NoSandbox as problem:
+            raise UsageError(f"synapse acts by code that the model writes, and {problem}") from None
+        except CodeFailed as problem:
             self._notes.append(f"The block was left out: {problem}.")
+            return
+        self._calls.extend(done.calls)
+        if done.problem:
+            self._notes.append(f"The block failed, and what it had not called was left out: {done.problem}.")
 
     async def _window(self) -> int | None:
         if self.spec.context is not None:
             return self.spec.context
         return (await limits_of(self.model)).window
 
-    def _prepare(self, call: Call, page: Element) -> None:
+    async def _prepare(self, call: Call, page: Page) -> None:
         """The actions of a call on the page as it is now; a call that finds nothing is noted."""
         try:
-            actions = actions_of(call, page)
-        except (BadXPath, LookupError) as problem:
+            actions = await actions_of(call, page)
+        except (CodeFailed, LookupError) as problem:
             self._notes.append(f"{call} failed: {problem.args[0]}.")
             if self.spec.failed_call == "end_turn":
-                self._calls = iter(())
+                self._calls.clear()
             return
         self._empty = 0
         self._ready.extend(actions)
@@ -266,8 +267,8 @@ class Synapse:
         return "\n".join(notes) or None
 
 
-def actions_of(call: Call, page: Element) -> list[Action]:
-    """What the environment is asked to do for a call. Raises BadXPath, LookupError where nothing is found or no such key is.
+async def actions_of(call: Call, page: Page) -> list[Action]:
+    """What the environment is asked to do for a call. Raises CodeFailed, LookupError where nothing is found or no such key is.
 
     An action's text is the call for its element alone.
     """
@@ -277,7 +278,7 @@ def actions_of(call: Call, page: Element) -> list[Action]:
         if call.argument not in KEYS:
             raise LookupError(f"there is no key {call.argument!r}")
         return [Action("press", str(call), value=key_names(call.argument.replace("command", "control")))]
-    found = find(page, call.argument)
+    found = await find(page, call.argument)
     if call.method == "click_option":
         found = [element for element in found if element.tag == "option"]
     if not found:
@@ -293,20 +294,17 @@ def _pointed(call: Call, element: Element) -> Action:
     target = target_of(element) or call.argument
     if call.method == "movemouse":
         return Action("hover", str(call), target=target)
-    owner = element.parent
-    while element.tag == "option" and owner is not None:
-        if owner.tag == "select":
-            return Action(
-                "select", str(call), target=target_of(owner) or f"({call.argument})/ancestor::select", value=element.text
-            )
-        owner = owner.parent
+    owner = next(element.iterancestors("select"), None) if element.tag == "option" else None
+    if owner is not None:
+        place = target_of(owner) or f"({call.argument})/ancestor::select"
+        return Action("select", str(call), target=place, value=text_of(element))
     return Action("click", str(call), target=target)
 
 
 def target_of(element: Element) -> str | None:
     """The element as the environment knows it, by its number; None where elements have none."""
-    number = element.attributes.get(REF)
+    number = element.get(REF)
     if number is None:
         return None
-    words = " ".join(element.text.split())[:_MOST_SHOWN]
+    words = " ".join(text_of(element).split())[:_MOST_SHOWN]
     return f'<{element.tag} {REF}="{number}">{words}'

@@ -6,16 +6,20 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from prill.errors import Unparsable
 from prill.models.replies import excerpt
 from prill.papers.synapse.agent import KEYS, REF
-from prill.papers.synapse.html import Element, read_html
-from prill.papers.synapse.interpreter import BadBlock, Call, calls
+from prill.papers.synapse.calls import Call, recorded_call
+from prill.papers.synapse.html import Page, text_of
 from prill.papers.synapse.memory import Exemplar, Memory, Turn, key_text
 from prill.papers.synapse.prompting import OBSERVED, task_table
-from prill.papers.synapse.xpath import BadXPath, find
+from prill.papers.synapse.sandbox import CodeFailed, find_now
 from prill.types import Action, Step, Trajectory, Verdict
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element as Element
 
 SAME = 0.98  # cosine of two keys above which the same first call makes the same exemplar
 PER_TASK = 10
@@ -147,12 +151,12 @@ def exemplar_of(trajectory: Trajectory, provenance: str) -> Exemplar:
     name = trajectory.task.site or trajectory.task.id
     several = task_table().turns.get(name, 1) > 1 and all(_words(step) is None for step in steps)
     turns = list[Turn]()
-    shown = read_html(first)
+    shown = Page(first)
     lines = list[str]()
     state, words = first, _words(steps[0])
     for i, step in enumerate(steps):
         text = step.observation.text or state
-        page = read_html(text)
+        page = Page(text)
         if i and (_words(step) is not None or (several and not _is_on(shown, step.action))):
             turns.append(Turn("\n".join(lines), state, words))
             lines, state, words, shown = [], text, _words(step), page
@@ -168,19 +172,16 @@ def _words(step: Step) -> str | None:
     return match[1] if match else None
 
 
-def _is_on(page: Element, action: Action) -> bool:
+def _is_on(page: Page, action: Action) -> bool:
     if action.target is None:
         return True
     return _element(action.target, page) is not None
 
 
-def calls_of(action: Action, page: Element) -> list[Call]:
+def calls_of(action: Action, page: Page) -> list[Call]:
     """The calls that do what was recorded. Raises Unparsable."""
-    if action.text.startswith("agent."):
-        try:
-            return list(calls(action.text))
-        except BadBlock:
-            pass
+    if (recorded := recorded_call(action.text)) is not None:
+        return [recorded]
     element = None if action.target is None else _element(action.target, page)
     place = None if element is None else xpath_of(element, page)
     if action.target is not None and place is None:
@@ -200,36 +201,37 @@ def calls_of(action: Action, page: Element) -> list[Call]:
     raise Unparsable(f"{excerpt(action.text or action.kind)} has no call")
 
 
-def _element(target: str, page: Element) -> Element | None:
+def _element(target: str, page: Page) -> Element | None:
     if match := _NUMBER.fullmatch(target):
         number = match[1] or match[2]
-        return next((element for element in page.walk() if element.attributes.get(REF) == number), None)
+        return next((element for element in page.elements if element.get(REF) == number), None)
     try:
-        return next(iter(find(page, target)), None) if target.startswith(("/", "(")) else None
-    except BadXPath:
+        return next(iter(find_now(page, target)), None) if target.startswith(("/", "(")) else None
+    except CodeFailed:
         return None
 
 
-def xpath_of(element: Element, page: Element) -> str:
+def xpath_of(element: Element, page: Page) -> str:
     """An XPath that selects this element alone: by its words if they do, by its id or another attribute, else by its place.
 
     Words come first, since they mean the same on the next page of the task.
     """
-    tag, words = element.tag, " ".join(element.text.split())
+    tag, text = element.tag, text_of(element)
+    words = " ".join(text.split())
     tries = list[str]()
-    if words and len(words) <= 60 and not element.elements:
-        tries += [f"//{tag}[text()={_literal(element.text)}]", f"//{tag}[normalize-space()={_literal(words)}]"]
-    above = element.parent
-    if not words and above is not None and above.tag == "label" and above.text.strip():
-        tries.append(f"//label[normalize-space()={_literal(' '.join(above.text.split()))}]/{tag}")
+    if words and len(words) <= 60 and not len(element):
+        tries += [f"//{tag}[text()={_literal(text)}]", f"//{tag}[normalize-space()={_literal(words)}]"]
+    above = element.getparent()
+    if not words and above is not None and above.tag == "label" and (label := " ".join(text_of(above).split())):
+        tries.append(f"//label[normalize-space()={_literal(label)}]/{tag}")
     for name in ("id", "title", "name", "aria-label", "type", "class"):
-        if value := element.attributes.get(name):
+        if value := element.get(name):
             tries.append(f"//{tag}[@{name}={_literal(value)}]" if name != "id" else f"//*[@id={_literal(value)}]")
     tries.append(f"//{tag}")
     for xpath in tries:
-        if find(page, xpath) == [element]:
+        if page.own(xpath) == [element]:
             return xpath
-    same = [one for one in page.walk() if one.tag == tag]
+    same = [one for one in page.elements if one.tag == tag]
     return f"(//{tag})[{same.index(element) + 1}]"
 
 

@@ -1,8 +1,15 @@
-"""The program that runs code which a model wrote: a process of its own, which locks itself in before it begins. See sandbox.py.
+"""The program that runs what a model wrote: a process of its own, which locks itself in before it begins. See sandbox.py.
 
-Run as `python -I -S jail.py` with no environment. It reads `{"code", "names", …}` from its standard input, locks itself in,
-writes `ready`, and then `{"obs": …}` or `{"error": …}`: the code is not even parsed before. It imports nothing but the
-standard library.
+Run as `python -I -S jail.py` with no environment. It reads a request from its standard input, locks itself in, writes `ready`,
+and then its answer: nothing that a model or a page wrote is even parsed before. It imports nothing but the standard library,
+and lxml where an XPath is asked for.
+
+| request | answer |
+|---|---|
+| `code`, `names` | `obs`, the text that the code sets |
+| `code`, `names`, `methods` of `agent` | `calls` of them, in their order; `error` where the code fails after them |
+| `page`, `xpath`, `lxml` (the folder that has it) | `places` of the elements that it selects, in the page's order |
+| each of them | `error` |
 
 The boundary is the kernel's:
 
@@ -78,6 +85,9 @@ _FUNCTIONS = (
     issubclass, iter, len, list, map, max, min, next, object, oct, ord, pow, range, repr, reversed, round, set, slice, sorted,
     str, sum, super, tuple, zip, property, staticmethod, classmethod,
 )  # fmt: skip
+MOST_CHARS = 20_000  # of a result: of a text, or of what all calls take together
+MOST_CALLS = 200
+MOST_PLACES = 1000  # that an XPath selects
 _PLAIN = (bool, bytes, dict, float, frozenset, int, list, range, set, slice, str, tuple, type(None))
 _METHODS = {"__init__", "__len__", "__str__", "__repr__", "__iter__", "__next__", "__eq__", "__lt__", "__hash__", "__name__"}
 _FORMATS = {"format", "format_map"}
@@ -107,20 +117,78 @@ _EXECUTABLE = 4  # PROT_EXEC
 def main() -> None:
     """One run: reads, locks itself in, runs, writes, and ends without looking back."""
     request = json.loads(sys.stdin.buffer.read())
-    sys.excepthook = lambda kind, error, trace: end({"error": f"{kind.__name__}: {error}"[:500]})
+    calls: list[tuple[str, str]] = []
+    done: dict[str, Any] = {"calls": calls} if "methods" in request else {}
+    sys.excepthook = lambda kind, error, trace: end({**done, "error": f"{kind.__name__}: {error}"[:500]})
     try:
+        etree = load_etree(request["lxml"]) if "xpath" in request else None
         lock_in(request["cpu_seconds"], request["memory_bytes"])
     except (OSError, ValueError, AttributeError, ImportError) as error:
-        return end({"error": f"generated code is not run on this machine, as the kernel cannot lock it in: {error}"})
+        return end({"locked": False, "error": str(error)})
     os.write(1, b"ready\n")
+    if etree is not None:
+        return end({"places": places(read_page(request["page"], etree), request["xpath"], etree)})
     program = read(request["code"])  # what this raises, or the code, goes to the hook above
     names = {**request["names"], "__builtins__": allowed_builtins(), "__name__": "abstraction"}
+    if "methods" in request:
+        names["agent"] = agent_of(request["methods"], calls)
     run = types.FunctionType(program, names)  # as `exec` would, whose event the hook then need not allow
     sys.addaudithook(refuse)
     run()
     found = names.get("obs")
     good = type(found) is str and found.encode("utf-8", "replace").decode() == found
-    end({"obs": found} if good else {"error": "the code sets no text `obs`"})
+    end(done or ({"obs": found} if good else {"error": "the code sets no text `obs`"}))
+
+
+def agent_of(methods: dict[str, str], calls: list[tuple[str, str]]) -> types.SimpleNamespace:
+    """`agent` for the code: its methods, each with the name of its parameter, only note in `calls` what they are given."""
+
+    def method(name: str, parameter: str) -> Any:
+        def call(*given: object, **named: object) -> None:
+            values = [str(value) for value in (*given, *named.values())]
+            if len(values) != 1 or type(values[0]) is not str or named.keys() - {parameter}:
+                raise TypeError(f"agent.{name}() takes one text")
+            if len(calls) == MOST_CALLS:
+                raise ValueError(f"the agent is called more than {MOST_CALLS} times")
+            if sum(len(text) for _, text in calls) + len(values[0]) > MOST_CHARS:
+                raise ValueError(f"the calls take more than {MOST_CHARS} characters")
+            calls.append((name, values[0]))
+
+        return call
+
+    return types.SimpleNamespace(**{name: method(name, parameter) for name, parameter in methods.items()})
+
+
+def load_etree(folder: str) -> Any:
+    """lxml.etree, from the folder that has lxml."""
+    sys.path.append(folder)
+    from lxml import etree
+
+    return etree
+
+
+def read_page(html: str, etree: Any) -> Any:
+    """The root of a page's tree. The process that asks reads the page by this, too: places are the same in both."""
+    # huge_tree: libxml2 otherwise ends at 256 levels
+    parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
+    try:
+        root = etree.fromstring(html.encode("utf-8", "replace"), parser)
+    except etree.XMLSyntaxError:  # nothing is there
+        root = None
+    return etree.Element("html") if root is None else root
+
+
+def places(page: Any, xpath: str, etree: Any) -> list[int]:
+    """The places of the elements that an XPath selects among all of the page."""
+    # Names in HTML have no case; in quotes stand texts.
+    lower = re.sub(r"\"[^\"]*\"|'[^']*'|[^\"']+", lambda part: part[0] if part[0][0] in "\"'" else part[0].lower(), xpath)
+    found = etree.XPathDocumentEvaluator(page.getroottree(), regexp=False, smart_strings=False)(lower)
+    if not isinstance(found, list):
+        raise ValueError("it selects no elements")
+    chosen = {element for element in found if isinstance(element, etree._Element)}
+    if len(chosen) > MOST_PLACES:
+        raise ValueError(f"it selects {len(chosen)} elements; {MOST_PLACES} are allowed")
+    return [place for place, element in enumerate(page.iter()) if element in chosen]
 
 
 def read(code: str) -> types.CodeType:

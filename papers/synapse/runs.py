@@ -24,7 +24,7 @@ from prill.types import Trajectory, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class ExemplarsConfig(Config):
-    """What `prill exemplars` does: make or extend a memory of exemplars for the policy `synapse`."""
+    """What `prill papers exemplars` does: make or extend a memory of exemplars for the policy `synapse`."""
 
     trajectories: Annotated[Sequence[str | Path], Meta(min_length=1, description="trajectory files")]
     verdicts: Annotated[str | Path, Meta(description="verdicts of one judge, as prill score writes them")]

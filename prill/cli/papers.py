@@ -25,9 +25,9 @@ _EXIT_DONE, _EXIT_SOME, _EXIT_INTERRUPTED = 0, 3, 130
 
 
 def bench(config: BenchConfig, switches: Switches) -> int:
-    """`prill bench`; 0 when every episode has an outcome, 3 when some have none, 130 when interrupted."""
+    """`prill papers bench`; 0 when every episode has an outcome, 3 when some have none, 130 when interrupted."""
     if switches.dry_run:
-        return show_plan("bench", plan_bench(config), as_json=switches.json)
+        return show_plan("papers bench", plan_bench(config), as_json=switches.json)
     try:
         with stage_bar() as show:
             result = asyncio.run(bench_async(config, progress=show))
@@ -44,21 +44,21 @@ def bench(config: BenchConfig, switches: Switches) -> int:
 
 
 def rank(config: RankConfig, switches: Switches) -> int:
-    """`prill rank`; 0 when all is ranked, 3 without turns that cannot be read, 130 when interrupted."""
+    """`prill papers rank`; 0 when all is ranked, 3 without turns that cannot be read, 130 when interrupted."""
     result = asyncio.run(_rank(config))
     if result.stopped:
-        print("prill rank: stopped; the same command goes on from there", file=sys.stderr)
+        print("prill papers rank: stopped; the same command goes on from there", file=sys.stderr)
         return _EXIT_INTERRUPTED
     print(json.dumps(result.table()) if switches.json else result)
     print(f"{result.figures.steps:,} steps -> {result.output}", file=sys.stderr)
-    say_problems("rank", tuple(map(printable, result.problems)))
+    say_problems("papers rank", tuple(map(printable, result.problems)))
     return _EXIT_SOME if result.problems else _EXIT_DONE
 
 
 async def _rank(config: RankConfig) -> RankResult:
     stop = asyncio.Event()
     with (
-        stopping_on_ctrl_c("rank", stop),
+        stopping_on_ctrl_c("papers rank", stop),
         progress_bar(
             total=count_lines([str(config.trajectories)]), unit="turn", dynamic_ncols=True, file=sys.stderr, delay=0.5
         ) as bar,
@@ -71,31 +71,31 @@ async def _rank(config: RankConfig) -> RankResult:
 
 
 def exemplars(config: ExemplarsConfig, switches: Switches) -> int:
-    """`prill exemplars`; 0 when all is read, 3 without some broken lines."""
+    """`prill papers exemplars`; 0 when all is read, 3 without some broken lines."""
     total = count_lines(map(str, config.trajectories))
     with progress_bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
         result = on_exemplars.exemplars(config, progress=bar.update)
     print(json.dumps(result.table(), indent=2) if switches.json else result)
-    say_problems("exemplars", tuple(map(printable, result.problems)))
+    say_problems("papers exemplars", tuple(map(printable, result.problems)))
     return _EXIT_SOME if result.broken else _EXIT_DONE
 
 
 def conversations(config: ConversationsConfig, switches: Switches) -> int:
-    """`prill conversations`; 0 when all are made, 3 with problems or calls that failed, 130 when interrupted."""
+    """`prill papers conversations`; 0 when all are made, 3 with problems or calls that failed, 130 when interrupted."""
     result = asyncio.run(_conversations(config))
     tally = result.tally
-    say_problems("conversations", tally.problems, most=20)
+    say_problems("papers conversations", tally.problems, most=20)
     if result.by_model:
-        print(f"prill conversations: {usage_text(tally.usage)}", file=sys.stderr)
+        print(f"prill papers conversations: {usage_text(tally.usage)}", file=sys.stderr)
     if switches.json:
         print(json.dumps(result.table()))
     if tally.stopped:
-        print("prill conversations: stopped; the same command takes up where this run ended", file=sys.stderr)
+        print("prill papers conversations: stopped; the same command takes up where this run ended", file=sys.stderr)
         return _EXIT_INTERRUPTED
     if tally.unanswered:
         print(
-            f"prill conversations: {tally.unanswered} of {tally.conversations} conversations got no answer, so {result.output} "
-            "is not written; the same command asks for these again",
+            f"prill papers conversations: {tally.unanswered} of {tally.conversations} conversations got no answer, so "
+            f"{result.output} is not written; the same command asks for these again",
             file=sys.stderr,
         )
         return _EXIT_SOME
@@ -106,7 +106,7 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
 async def _conversations(config: ConversationsConfig) -> ConversationsResult:
     stop = asyncio.Event()
     with (
-        stopping_on_ctrl_c("conversations", stop),
+        stopping_on_ctrl_c("papers conversations", stop),
         progress_bar(unit="conversation", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
     ):
 

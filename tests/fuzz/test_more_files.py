@@ -36,7 +36,7 @@ from prill.runs.filter import FilterConfig
 from prill.runs.reflexion import ReflexionConfig
 from prill.runs.serve import ServeConfig
 from prill.types import EvaluatorInfo, Opinion, Trajectory
-from tests.datasets.formats import test_mind2web
+from tests.papers.mind2web import test_format as test_mind2web
 
 from .edits import as_json, attempt, edited_bytes, edited_json, edits, fuzzed
 from .test_own_files import LABEL, RECORD, label, trajectory

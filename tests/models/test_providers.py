@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
 from prill.errors import EndpointError
@@ -60,15 +59,6 @@ LEFT_OUT = {
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key")
-
-
-@pytest.fixture
-def frames(tmp_path: Path) -> list[str]:
-    """Four screenshots that differ."""
-    paths = [tmp_path / f"{i}.png" for i in range(4)]
-    for shade, path in enumerate(paths):
-        Picture.new("RGB", (20, 10), (shade, 0, 0)).save(path)
-    return [str(path) for path in paths]
 
 
 @pytest.mark.parametrize("provider", [name for name in PROVIDERS if not PROVIDERS[name].cogagent])

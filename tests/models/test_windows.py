@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
 from prill.errors import ContextTooLong, TransportFailure, Truncated
@@ -268,14 +266,6 @@ async def test_dense_text_is_cut_further(window: int | None, counts: bool, most:
 def test_middle_frames_go_first() -> None:
     shown = ["".join(fewer("abcde", most)) for most in (None, 9, 4, 3, 2, 1, 0)]
     assert shown == ["abcde", "abcde", "acde", "ade", "ae", "e", "e"]
-
-
-@pytest.fixture
-def frames(tmp_path: Path) -> list[str]:
-    paths = [tmp_path / f"{i}.png" for i in range(4)]
-    for shade, path in enumerate(paths):
-        Picture.new("RGB", (20, 10), (shade, 0, 0)).save(path)
-    return [str(path) for path in paths]
 
 
 def images(body: dict[str, Any]) -> int:

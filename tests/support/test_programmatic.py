@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
-from prill.errors import UsageError
+from tests.chromium import need_chromium
 from tests.support.programmatic.nodes import action_of, nodes_of
 from tests.support.programmatic.policy import Programmatic
 from tests.support.programmatic.screen import Move, Node, Screen
@@ -38,22 +37,9 @@ PLAYED = (
 SEEDS = (40, 41)
 
 
-def missing() -> str:
-    """Why nothing can be played here; empty where everything can."""
-    for module in ("playwright", "miniwob"):
-        if importlib.util.find_spec(module) is None:
-            return f"{module} is not installed"
-    try:
-        chromium_path()
-    except UsageError as error:
-        return str(error)
-    return ""
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def environment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MiniWoB]:
-    if reason := missing():
-        pytest.skip(reason)
+    need_chromium("miniwob")
     environment = MiniWoB(tmp_path_factory.mktemp("images"), text="html", timeout=300)
     yield environment
     await environment.close()

@@ -272,7 +272,7 @@ def _parsed(html: str) -> etree._Element:
     try:
         from lxml import etree
     except ImportError:
-        raise MissingExtra("lxml", "mind2web") from None
+        raise MissingExtra("lxml", "papers") from None
     if "<!ENTITY" in html:
         raise InputError("the page declares entities of its own, which no page of Mind2Web does")
     # huge_tree: libxml2 otherwise ends at 256 levels; it still ends at some thousand, by an error

@@ -217,7 +217,7 @@ def test_rollout_records_labels_of_steps(gold: Path, tmp_path: Path, capsys: pyt
 def test_bench_counts_refusals_apart(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_trajectories(tmp_path / "more.jsonl", [recorded("c3", 0, "refused", "5")])
     data, out = f"cross-task={gold},cross-website={tmp_path / 'more.jsonl'}", tmp_path / "out"
-    words = ["bench", "mind2web", "--recordings", data, "--policy", f"{tmp_path / 'actor.py'}:Actor", "-o", str(out)]
+    words = ["papers", "bench", "mind2web", "--recordings", data, "--policy", f"{tmp_path / 'actor.py'}:Actor", "-o", str(out)]
     assert main(words) == 3, "one turn broke off"
     results = json.loads((out / "results.json").read_text())
     one, other = results["splits"]
@@ -243,7 +243,17 @@ def test_bench_counts_what_could_not_begin(gold: Path, tmp_path: Path, capsys: p
     good, out = gold.read_bytes(), tmp_path / "out"
     write_trajectories(gold, [light(recorded("c3", 0, "Go", "5"))])
     gold.write_bytes(good + gold.read_bytes() + b'{"id": "c4-0", "steps": 3}\n')
-    words = ["bench", "mind2web", "--recordings", str(gold), "--policy", f"{tmp_path / 'actor.py'}:Actor", "-o", str(out)]
+    words = [
+        "papers",
+        "bench",
+        "mind2web",
+        "--recordings",
+        str(gold),
+        "--policy",
+        f"{tmp_path / 'actor.py'}:Actor",
+        "-o",
+        str(out),
+    ]
     assert main(words) == 3
     assert "3 turns, 5 steps. Could not begin, and are in no figure: 2 turns.\n" in (out / "results.md").read_text()
     results = json.loads((out / "results.json").read_text())
@@ -253,7 +263,7 @@ def test_bench_counts_what_could_not_begin(gold: Path, tmp_path: Path, capsys: p
 
 def test_a_file_belongs_to_one_split(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--policy", f"{tmp_path / 'actor.py'}:Actor", "-o", str(tmp_path / "out")]
-    assert main(["bench", "mind2web", "--recordings", f"a={gold},b={gold}", *words]) == 2
+    assert main(["papers", "bench", "mind2web", "--recordings", f"a={gold},b={gold}", *words]) == 2
     assert "gold.jsonl is named twice" in capsys.readouterr().err
 
 
@@ -261,7 +271,7 @@ def test_bench_goes_on_where_it_was_stopped(gold: Path, tmp_path: Path, capsys: 
     """A bug ends the run in its second episode: what was played stays, with what it asked of models, and is played once."""
     begins = ACTOR.replace("        state = ", "        begin(self.task)\n        state = ")
     (tmp_path / "buggy.py").write_text(begins.replace("class Actor:", BUGGY + "class Actor:"))
-    words = ["bench", "mind2web", "--recordings", str(gold), "--policy", f"{tmp_path / 'buggy.py'}:Actor", "-o"]
+    words = ["papers", "bench", "mind2web", "--recordings", str(gold), "--policy", f"{tmp_path / 'buggy.py'}:Actor", "-o"]
     (tmp_path / "bug").touch()
     with pytest.raises(KeyError):
         main([*words, str(tmp_path / "out")])

@@ -221,8 +221,8 @@ def test_broken_tasks_are_told_the_rest_made(tmp_path: Path) -> None:
 def test_command_makes_conversations(tmp_path: Path) -> None:
     (tmp_path / "in.json").write_text(json.dumps([task("a", "Rent a truck", 5)]))
     out = tmp_path / "new" / "out.json"
-    assert main(["conversations", str(tmp_path / "in.json"), "-o", str(out)]) == 0
-    assert main(["conversations", str(tmp_path / "in.json"), "-o", str(out)]) == 2  # it is there already
+    assert main(["papers", "conversations", str(tmp_path / "in.json"), "-o", str(out)]) == 0
+    assert main(["papers", "conversations", str(tmp_path / "in.json"), "-o", str(out)]) == 2  # it is there already
     assert len(json.loads(out.read_text())) == 1
     result = conversations(ConversationsConfig(source=tmp_path / "in.json", output=tmp_path / "python.json"))
     assert (tmp_path / "python.json").read_bytes() == out.read_bytes()
@@ -239,14 +239,14 @@ def test_command_tells_calls_and_their_cost(
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     with MockServer() as server:
         words = ["--model", "mock", "--base-url", server.base_url, "--prices", str(tmp_path / "prices.toml")]
-        assert main(["conversations", str(tmp_path / "in.json"), "-o", str(tmp_path / "out.json"), *words]) == 3
-    told = re.search(r"prill conversations: 4 calls, (\d+) tokens, \$(\S+)\n", capsys.readouterr().err)
+        assert main(["papers", "conversations", str(tmp_path / "in.json"), "-o", str(tmp_path / "out.json"), *words]) == 3
+    told = re.search(r"prill papers conversations: 4 calls, (\d+) tokens, \$(\S+)\n", capsys.readouterr().err)
     assert told is not None and float(told[2]) == pytest.approx(int(told[1]) / 1000)
 
 
 def test_command_tells_what_got_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.json").write_text(json.dumps([task("a", "Rent a truck", 5)]))
     model = ["--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--retries", "0"]
-    assert main(["conversations", str(tmp_path / "in.json"), "-o", str(tmp_path / "out.json"), *model]) == 3
+    assert main(["papers", "conversations", str(tmp_path / "in.json"), "-o", str(tmp_path / "out.json"), *model]) == 3
     assert "1 of 1 conversations got no answer" in capsys.readouterr().err
     assert not (tmp_path / "out.json").exists()

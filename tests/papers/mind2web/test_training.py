@@ -8,7 +8,6 @@ import json
 import os
 import random
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,25 +31,13 @@ from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import check_training, train
 from prill.testing.scripted import ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
+from tests.refine.launching import TRAINS, kill_training, train_on_two_processes
 from tests.support.small_models import small_encoder, small_t5
 
-from ...refine.launching import command, train_on_two_processes  # noqa: TID252
-
-pytestmark = [
-    pytest.mark.skipif(
-        not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "accelerate", "lxml")),
-        reason="not installed: pip install 'prill[train,mind2web]'",
-    ),
-    pytest.mark.filterwarnings("ignore"),  # the libraries' own, about their deprecations
-    pytest.mark.slow,
-]
+needs_pages = pytest.mark.skipif(importlib.util.find_spec("lxml") is None, reason="not installed: pip install 'prill[papers]'")
+pytestmark = [*TRAINS, needs_pages]
 WORDS = ("cart", "search", "login", "menu", "help", "flights")
 VERBS = ("press", "push", "hit")
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 def page_of(words: Sequence[str]) -> str:
@@ -251,14 +238,7 @@ def test_a_killed_ranker_goes_on(encoder: Path, gold: Path, tmp_path: Path) -> N
     spec = training_spec("small-ranker", trains="ranker", model=str(encoder), **settings)
     whole = train(spec, gold, tmp_path / "whole")
     folder = tmp_path / "killed"
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
-    run = command("prill", "train", "ranker", gold, "-o", folder, "--preset", "small-ranker", "--model", encoder, *flags)
-    state = folder / "checkpoints/checkpoint-4/trainer_state.json"
-    while run.poll() is None and not state.exists():
-        time.sleep(0.01)
-    run.kill()
-    output = run.communicate()
-    assert state.exists(), output
+    kill_training("ranker", gold, folder, settings, "--preset", "small-ranker", "--model", encoder)
     steps: list[int] = []
     train(spec, gold, folder, progress=lambda now: steps.append(now.step))
     assert set(steps) <= {5, 6, 7, 8}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
-from prill.errors import UsageError
 from prill.models.ledger import metered
 from prill.papers.step.agent import StepAgent
 from prill.policies.registry import make_policy
 from prill.protocols import Message
 from prill.refine.reflector import learner_of
+from tests.chromium import need_chromium
 from tests.support.programmatic.shop import ProgrammaticShop
 from tests.support.programmatic.step import ProgrammaticStep
 
@@ -31,22 +29,9 @@ CALLED = {
 }
 
 
-def missing() -> str:
-    """Why nothing can be played here; empty where everything can."""
-    for module in ("playwright", "miniwob"):
-        if importlib.util.find_spec(module) is None:
-            return f"{module} is not installed"
-    try:
-        chromium_path()
-    except UsageError as error:
-        return str(error)
-    return ""
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def environment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MiniWoB]:
-    if reason := missing():
-        pytest.skip(reason)
+    need_chromium("miniwob")
     environment = MiniWoB(tmp_path_factory.mktemp("images"), text="html", timeout=300)
     yield environment
     await environment.close()

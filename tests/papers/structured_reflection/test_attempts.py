@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,10 +11,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from prill.emulators.browser.chromium import Chromium, chromium_path
+from prill.emulators.browser.chromium import Chromium
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.emulators.pool import Pool
-from prill.errors import UsageError
 from prill.io.store import read_trajectories
 from prill.papers.structured_reflection.actions import action_of, clicked, line_of, read_order
 from prill.papers.structured_reflection.agent import FORCED, REPLAYED, StructuredReflection
@@ -27,15 +25,10 @@ from prill.refine.reflexion import Challenge, Play, play_again
 from prill.refine.retries import RetrySpec
 from prill.refine.trials import solved_by, within
 from prill.types import Task, Trajectory
+from tests.chromium import need_chromium
 from tests.support.programmatic.structured import StructuredPlanner
 
-for module in ("playwright", "miniwob"):
-    if importlib.util.find_spec(module) is None:
-        pytest.skip(f"{module} is not installed", allow_module_level=True)
-try:
-    chromium_path()
-except UsageError as error:
-    pytest.skip(str(error), allow_module_level=True)
+need_chromium("miniwob")
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 # Some of the paper's 13 tasks in which an action reveals a new screen: where the plan goes wrong, and how often the first

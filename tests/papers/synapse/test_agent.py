@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
@@ -147,6 +148,12 @@ async def test_an_invalid_block_ends_the_turn(reply: str) -> None:
     found = await steps(model, max_turns=2)
     assert [s.action.kind for s in found] == ["press", "stop"]
     assert "block" in (found[0].thought or "")
+
+
+async def test_a_machine_that_locks_nothing_in_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prill.papers.synapse.sandbox.sys", SimpleNamespace(platform="darwin"))
+    with pytest.raises(UsageError, match="acts by code that the model writes, and generated code is not run on darwin"):
+        await steps(ScriptedModel(["```\nagent.press('enter')\n```"]))
 
 
 async def test_what_follows_a_stop_word_is_cut() -> None:

@@ -14,10 +14,10 @@ from prill.errors import Unparsable
 from prill.io.store import encode, write_labels, write_trajectories
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.growth import exemplar_of, grow, xpath_of
-from prill.papers.synapse.html import read_html
+from prill.papers.synapse.html import Page
 from prill.papers.synapse.memory import Memory
 from prill.papers.synapse.runs import ExemplarsConfig, exemplars
-from prill.papers.synapse.xpath import find
+from prill.papers.synapse.sandbox import find_now
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
 JUDGE = EvaluatorInfo(name="judge", version="1")
@@ -105,11 +105,11 @@ def test_an_xpath_selects_its_element_alone() -> None:
     text = (
         page("go", "it's", "go", 'say "it\'s"') + '<label data-wob_ref="95"><input type="checkbox" data-wob_ref="96">mo</label>'
     )
-    tree = read_html(text)
-    for element in tree.walk():
-        if "data-wob_ref" in element.attributes:
-            assert find(tree, xpath_of(element, tree)) == [element]
-    box = find(tree, "//*[@data-wob_ref='96']")[0]
+    tree = Page(text)
+    for element in tree.elements:
+        if element.get("data-wob_ref"):
+            assert find_now(tree, xpath_of(element, tree)) == [element]
+    box = find_now(tree, "//*[@data-wob_ref='96']")[0]
     assert xpath_of(box, tree) == "//label[normalize-space()='mo']/input"
 
 
@@ -158,7 +158,15 @@ def test_the_verb_makes_and_extends_a_memory(tmp_path: Path, capsys: pytest.Capt
     scored = zip(runs, (0.9, 0.8, 0.2), strict=True)
     (tmp_path / "v.jsonl").write_bytes(b"".join(encode(verdict(one.id, score)) for one, score in scored))
     write_labels(tmp_path / "l.jsonl", [LabelRecord(id="x", success=True), LabelRecord(id="y", success=False)])
-    words = ["exemplars", str(tmp_path / "t.jsonl"), "--verdicts", str(tmp_path / "v.jsonl"), "-o", str(tmp_path / "memory")]
+    words = [
+        "papers",
+        "exemplars",
+        str(tmp_path / "t.jsonl"),
+        "--verdicts",
+        str(tmp_path / "v.jsonl"),
+        "-o",
+        str(tmp_path / "memory"),
+    ]
     assert main([*words, "--threshold", "0.7", "--labels", str(tmp_path / "l.jsonl"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told == {"added": 2, "exemplars": 2, "left_out": {"below the threshold": 1}, "wrong": 1, "unlabelled": 0}
@@ -193,7 +201,7 @@ def test_the_verb_accepts_by_a_calibration(tmp_path: Path, capsys: pytest.Captur
     t, v, labels, c = (str(tmp_path / name) for name in ("t.jsonl", "v.jsonl", "l.jsonl", "c.json"))
     assert main(["calibrate", v, labels, "-o", c, "--target-precision", "0.8"]) == 0
     capsys.readouterr()
-    words = ["exemplars", t, "--verdicts", v, "--calibration", c, "-o"]
+    words = ["papers", "exemplars", t, "--verdicts", v, "--calibration", c, "-o"]
     assert main([*words, str(tmp_path / "m"), "--labels", labels, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["added"], told["left_out"], told["wrong"]) == (30, {"below the threshold": 10}, 0)
@@ -205,5 +213,5 @@ def test_the_verb_accepts_by_a_calibration(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize("threshold", ["7", "-1", "nan", "high"])
 def test_a_threshold_is_a_score(threshold: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["exemplars", "t.jsonl", "--verdicts", "v.jsonl", "-o", str(tmp_path), "--threshold", threshold]) == 2
+    assert main(["papers", "exemplars", "t.jsonl", "--verdicts", "v.jsonl", "-o", str(tmp_path), "--threshold", threshold]) == 2
     assert "--threshold: Expected `float`" in capsys.readouterr().err

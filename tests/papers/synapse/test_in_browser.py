@@ -11,9 +11,9 @@ from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.agent import Synapse, SynapseSpec
-from prill.papers.synapse.html import read_html
+from prill.papers.synapse.html import Page
 from prill.papers.synapse.memory import Memory
-from prill.papers.synapse.xpath import find
+from prill.papers.synapse.sandbox import find
 from prill.policies.registry import make_policy
 from prill.testing import ScriptedModel
 from tests.support.programmatic.synapse import ExemplarFollower
@@ -73,9 +73,9 @@ async def test_xpaths_select_as_the_browser_does(environment: MiniWoB) -> None:
     page = await environment._clean_page()
     await page.set_content(HTML)
     await page.evaluate(MARK)
-    shown = read_html(await page.content())
+    shown = Page(await page.content())
     for xpath in XPATHS:
-        assert [one.attributes["data-test"] for one in find(shown, xpath)] == await page.evaluate(BROWSER, xpath), xpath
+        assert [one.get("data-test") for one in await find(shown, xpath)] == await page.evaluate(BROWSER, xpath), xpath
 
 
 HTML = (

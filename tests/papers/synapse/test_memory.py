@@ -17,9 +17,10 @@ from prill.io.checksums import Checksums
 from prill.models.ledger import Budget, spending_from
 from prill.models.local.weights import folder_hash
 from prill.papers.embedders import EndpointEmbedder, LocalEmbedder, TfidfEmbedder, _read_answer, make_embedder
-from prill.papers.synapse.interpreter import check, first_block
+from prill.papers.synapse.calls import first_block
 from prill.papers.synapse.memory import Exemplar, Memory, Turn, key_text
 from prill.papers.synapse.prompting import task_table
+from prill.papers.synapse.sandbox import run_block
 from prill.protocols import Message
 from prill.testing import MockServer
 from tests.support.programmatic.synapse import ExemplarFollower
@@ -272,7 +273,8 @@ async def test_shipped_exemplars_find_their_task() -> None:
     for one in shipped.exemplars:
         assert one.key == key_text(one.task, one.steps[0].state or "") if one.steps else one.key
         for step in one.steps:
-            check(step.action)
+            found = await run_block(step.action)
+            assert found.calls and not found.problem
 
 
 async def test_code_gives_the_words_on_record() -> None:

@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from prill.papers.synapse import jail
-from prill.papers.synapse.sandbox import MOST_RESULT, CodeFailed, _result, run_code
+from prill.papers.synapse.jail import MOST_CALLS, MOST_CHARS
+from prill.papers.synapse.sandbox import CodeFailed, _calls, _places, _record, _text, run_code
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter of system calls is that of Linux")
 NAMES = {"state": "<p>a <b>b</b></p>", "task": "t"}
@@ -51,8 +52,34 @@ async def test_words_are_counted_as_models_do() -> None:
 @pytest.mark.parametrize("answer", [b"[" * 100_000, b'{"obs": "\\ud800"}', b'{"obs": 1}', b"[1]", b"\xff", b'{"obs": "x"', b""])
 def test_a_forged_answer_comes_to_nothing(answer: bytes) -> None:
     """Code that got out of Python can write what it likes to the one pipe it has."""
+    for read in (_text, _calls, lambda record: _places(record, 9)):
+        with pytest.raises(CodeFailed):
+            read(_record(answer, 0))
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [["open", "x"]],
+        [["type"]],
+        [["type", 1]],
+        [["type", "x", "y"]],
+        ["type"],
+        [["type", "\ud800"]],
+        [["type", "x"]] * (MOST_CALLS + 1),
+        [["type", "x" * 200]] * 150,
+        [["type", "x" * MOST_CHARS], ["type", "x"]],
+    ],
+)
+def test_forged_calls_come_to_nothing(calls: list[object]) -> None:
     with pytest.raises(CodeFailed):
-        _result(answer, 0)
+        _calls({"calls": calls})
+
+
+@pytest.mark.parametrize("places", [[9], [-1], [True], ["1"], [1.0], [[]], [1] * 1001])
+def test_forged_places_come_to_nothing(places: list[object]) -> None:
+    with pytest.raises(CodeFailed):
+        _places({"places": places}, 9)
 
 
 @pytest.mark.parametrize(
@@ -85,9 +112,9 @@ async def test_refused_code_comes_to_nothing(code: str, why: str) -> None:
 
 
 async def test_a_long_result_is_refused() -> None:
-    assert f"{MOST_RESULT} are allowed" in await failure(f"obs = 'x' * {MOST_RESULT + 1}")
+    assert f"{MOST_CHARS} are allowed" in await failure(f"obs = 'x' * {MOST_CHARS + 1}")
     assert "more than" in await failure("obs = 'x' * 10**7")
-    assert len(await run_code(f"obs = 'x' * {MOST_RESULT}", NAMES)) == MOST_RESULT
+    assert len(await run_code(f"obs = 'x' * {MOST_CHARS}", NAMES)) == MOST_CHARS
 
 
 async def test_an_endless_loop_is_ended() -> None:
@@ -106,9 +133,9 @@ async def test_printing_a_gigabyte_does_nothing() -> None:
 async def test_it_has_no_descriptor_of_ours(tmp_path: Path) -> None:
     """Files that this process has open, also those that a program started by it would get, are closed in the code's process."""
     text = Path(jail.__file__).read_text()
-    lock, given = '    try:\n        lock_in(request["cpu_seconds"]', '{**request["names"]'
+    lock, given = '        lock_in(request["cpu_seconds"]', '{**request["names"]'
     assert text.count(lock) == text.count(given) == 1
-    listed = '    listed = " ".join(os.listdir("/proc/self/fd"))\n'
+    listed = '        listed = " ".join(os.listdir("/proc/self/fd"))\n'
     (tmp_path / "jail.py").write_text(text.replace(lock, listed + lock).replace(given, '{"found": listed, **request["names"]'))
     (tmp_path / "secret").write_text("secret")
     kept = os.open(tmp_path / "secret", os.O_RDONLY)

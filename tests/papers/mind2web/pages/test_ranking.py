@@ -20,7 +20,7 @@ from prill.papers.mind2web.pages.state import PageState, read_state
 from prill.papers.mind2web.runs import RankConfig, rank
 from prill.types import Action, Observation, Step, Task, Trajectory
 
-pytest.importorskip("lxml", reason="not installed: pip install 'prill[mind2web]'")
+pytest.importorskip("lxml", reason="not installed: pip install 'prill[papers]'")
 WORDS = ("Cart", "Search", "Log in", "Cart")
 
 
@@ -142,11 +142,11 @@ def test_outputs_take_no_place_of_another_file(gold: Path, tmp_path: Path, capsy
         (("-o", tmp_path / "s.json", "--ranked", gold), "gold.jsonl: this is an input too"),
         (("-o", tmp_path / "s.json", "--ranked", tmp_path / "s.json"), "s.json: this is an input too"),
     ):
-        assert main(["rank", str(gold), "--ranker", "bm25", *map(str, words)]) == 2
+        assert main(["papers", "rank", str(gold), "--ranker", "bm25", *map(str, words)]) == 2
         assert told in capsys.readouterr().err
     assert gold.read_bytes() == before and list(tmp_path.iterdir()) == [gold]
     for _ in range(2):  # its own output may be written again
-        assert main(["rank", str(gold), "--ranker", "bm25", "-o", str(tmp_path / "s.json")]) == 0
+        assert main(["papers", "rank", str(gold), "--ranker", "bm25", "-o", str(tmp_path / "s.json")]) == 0
 
 
 def test_rankers_of_one_name_are_told_apart(tmp_path: Path) -> None:
@@ -161,26 +161,26 @@ def test_rankers_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_rank_command_tells_figures(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rank", str(gold), "-o", str(tmp_path / "s.json"), "--ranker", "embedding:tfidf"]) == 0
+    assert main(["papers", "rank", str(gold), "-o", str(tmp_path / "s.json"), "--ranker", "embedding:tfidf"]) == 0
     out = capsys.readouterr().out
     assert "steps     3 (1 without a right candidate, counted as missed)" in out
     assert "accuracy  33.3%" in out
     config = RankConfig(trajectories=gold, output=tmp_path / "p.json", ranker="embedding:tfidf")
     result = rank(config)
     assert str(result) == out.strip() and (tmp_path / "p.json").read_bytes() == (tmp_path / "s.json").read_bytes()
-    assert main(["rank", str(gold), "-o", str(tmp_path / "s.json"), "--ranker", "embedding:tfidf", "--json"]) == 0
+    assert main(["papers", "rank", str(gold), "-o", str(tmp_path / "s.json"), "--ranker", "embedding:tfidf", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(result.table()))
 
 
 @pytest.mark.parametrize("ranker", ["bm52", "nowhere/ranker"])
 def test_an_unknown_ranker_is_told(ranker: str, gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rank", str(gold), "-o", str(tmp_path / "s.json"), f"--ranker={ranker}"]) == 2
+    assert main(["papers", "rank", str(gold), "-o", str(tmp_path / "s.json"), f"--ranker={ranker}"]) == 2
     assert "there are bm25, embedding:NAME, and the folder of a ranker (--ranker)" in capsys.readouterr().err
 
 
 def test_broken_turns_are_told_and_passed(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with gold.open("a") as file:
         file.write('{"id": "x"}\n')
-    assert main(["rank", str(gold), "-o", str(tmp_path / "s.json"), "--ranker", "bm25"]) == 3
+    assert main(["papers", "rank", str(gold), "-o", str(tmp_path / "s.json"), "--ranker", "bm25"]) == 3
     assert "gold.jsonl:4" in capsys.readouterr().err
     assert len(read_scores(tmp_path / "s.json")) == 3
