@@ -225,7 +225,7 @@ def test_three_platforms_on_one_page(prill: Path, tmp_path: Path) -> None:
 
 
 def test_a_trainer_meets_the_reward_service(tmp_path: Path) -> None:
-    for package in ("fastapi", "uvicorn", "prometheus_client"):
+    for package in ("starlette", "uvicorn", "prometheus_client"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed: pip install 'prill[serve]'")
     with MockServer() as server:

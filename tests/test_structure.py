@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "evaluators": {"core", "captioner", "evaluators"},
     "refine": {"core", "captioner", "evaluators", "refine", "ui"},  # the pages of a filter have the look of the report
     "ui": {"core", "captioner", "evaluators", "ui"},
-    "service": {"core", "captioner", "evaluators", "refine", "service"},
+    "service": {"core", "captioner", "evaluators", "refine", "service", "ui"},  # its status page has the look of the report
     "runs": {"core", "runs", "ui", "service", *ROOMS},
     "papers": {"core", "runs", "ui", *ROOMS, "papers"},
     "door": {"core", "captioner", "datasets", "evaluators", "policies", "emulators", "refine", "runs", "ui"},
@@ -44,13 +44,13 @@ HEAVY = (
     "grpclib",
     "gymnasium",
     "idb",
+    "jinja2",
     "numpy",
     "onnxruntime",
     "openai",
     "accelerate",
     "peft",
     "trl",
-    "fastapi",
     "pandas",
     "prometheus_client",
     "playwright",
@@ -60,12 +60,16 @@ HEAVY = (
     "selenium",
     "scipy",
     "sklearn",
+    "starlette",
     "torch",
     "tqdm",
     "transformers",
     "uvicorn",
     "vllm",
 )
+
+# What `make_service` and `make_server` import once they are called, and nothing else does: it needs the extra `serve`.
+BEHIND_EXTRAS = {f"prill.service.{name}" for name in ("answers", "draining", "guard", "metrics", "page", "routes", "schemas")}
 
 
 def modules() -> dict[str, Path]:
@@ -223,9 +227,7 @@ def test_broad_excepts_say_why() -> None:
 
 
 def test_imports_are_light_and_silent() -> None:
-    # Its classes are subclasses of uvicorn's; whatever imports it at the top would be found here.
-    late = {"prill.service.draining"}
-    names = [name for name in MODULES if not name.endswith("__main__") and name not in late]
+    names = [name for name in MODULES if not name.endswith("__main__") and name not in BEHIND_EXTRAS]
     program = (
         f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\n"
         f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\nsys.exit(', '.join(loaded) or None)"

@@ -29,6 +29,7 @@ from prill.service import ServiceSpec, make_service, serve
 from prill.service.server import make_server
 from prill.types import Trajectory, Verdict
 
+from .conftest import answered
 from .gate import Gate
 
 HERE = Path(__file__).parent
@@ -178,7 +179,7 @@ async def test_a_crowd_is_turned_away_alike(monkeypatch: pytest.MonkeyPatch) -> 
         for answer in answers[2:]:
             status, headers, body = refusal(answer)
             assert (status, headers["retry-after"], headers["connection"], body["code"]) == (503, "5", "close", "busy")
-        assert service.board.requests["other", 503] == 2
+        assert answered(service, "other", 503) == 2
         for writer in connections:
             writer.close()
         await asyncio.gather(*(writer.wait_closed() for writer in connections), return_exceptions=True)
@@ -266,7 +267,7 @@ async def test_unread_answers_hold_nothing(case: str, monkeypatch: pytest.Monkey
         lines += [f"Content-Length: {len(body)}", "Connection: close" if case == "closed" else "X: y"]
         await asyncio.get_running_loop().sock_sendall(mute, "\r\n".join([*lines, "", body]).encode())
         async with asyncio.timeout(60):
-            while not service.board.requests["/v1/score", 200]:
+            while not answered(service, "/v1/score", 200):
                 await asyncio.sleep(0.01)
             assert server.server_state.connections, "most of the answer is still to be read"
             while case != "ending" and server.server_state.connections:

@@ -30,7 +30,7 @@ ENDING = "the service is ending"
 _JUDGE_SECONDS = 600.0
 
 
-class JudgeBroke(Exception):
+class JudgeError(Exception):
     """No verdict, and no reason that a verdict could carry: the endpoint is gone, or the judge has a bug."""
 
 
@@ -41,7 +41,7 @@ class _Work:
     key: str
     client: str
     trajectory: Trajectory
-    future: asyncio.Future[RewardResult | JudgeBroke]
+    future: asyncio.Future[RewardResult | JudgeError]
     waiters: int = 0
     since: float = field(default_factory=time.monotonic)
     began: float = 0.0
@@ -58,7 +58,7 @@ class Answer:
     source: Source
 
 
-class Desk:
+class JudgeQueue:
     """Judges what requests bring, as many at a time as the judge's model takes calls.
 
     Equal trajectories (by the key of verdict files) that are under way at the same time are judged once, and the latest
@@ -112,14 +112,14 @@ class Desk:
         return old >= self.concurrency or self._is_stuck
 
     async def result(self, trajectory: Trajectory, client: str, deadline: float, *, is_large: bool = False) -> Answer:
-        """The reward of a trajectory. Raises Busy at the deadline, a time of the event loop, InputError and JudgeBroke."""
+        """The reward of a trajectory. Raises Busy at the deadline, a time of the event loop, InputError and JudgeError."""
         if self._closed:
-            raise JudgeBroke(ENDING)
+            raise JudgeError(ENDING)
         key = await _outcome(self._key(trajectory, is_large))
         if isinstance(key, InputError):
             raise key
         if isinstance(key, BaseException):
-            raise JudgeBroke(_words(key))
+            raise JudgeError(_words(key))
         if (known := self._remembered.get(key)) is not None:
             return Answer(known, key, "remembered")
         loop = asyncio.get_running_loop()
@@ -139,8 +139,8 @@ class Desk:
         if not work.future.done():
             raise Busy("not judged within the time that this client waits", self._pace())
         outcome = work.future.result()
-        if isinstance(outcome, JudgeBroke):
-            raise JudgeBroke(str(outcome))  # one for each who waits: raising it writes into it
+        if isinstance(outcome, JudgeError):
+            raise JudgeError(str(outcome))  # one for each who waits: raising it writes into it
         return Answer(outcome, key, source)
 
     def close(self) -> None:
@@ -148,9 +148,9 @@ class Desk:
         self._closed = True
         for work in list(self._queue):
             self._queue.remove(work.client, work)
-            self._settle(work, JudgeBroke(ENDING))
+            self._settle(work, JudgeError(ENDING))
         for task in list(self._running):
-            self._give_up(task, JudgeBroke(ENDING))
+            self._give_up(task, JudgeError(ENDING))
 
     async def _key(self, trajectory: Trajectory, is_large: bool) -> str:
         judge = self.reward.judge
@@ -197,7 +197,7 @@ class Desk:
             held.release()
             return
         work = self._running.pop(task)
-        self._settle(work, JudgeBroke("the judgement was given up") if task.cancelled() else task.result())
+        self._settle(work, JudgeError("the judgement was given up") if task.cancelled() else task.result())
         self._begin()
 
     def _too_long(self, task: asyncio.Task[RewardResult | BaseException], words: str) -> None:
@@ -205,7 +205,7 @@ class Desk:
             self._give_up(task, self._timed_out(self._running[task], words))
             self._begin()
 
-    def _give_up(self, task: asyncio.Task[RewardResult | BaseException], outcome: RewardResult | JudgeBroke) -> None:
+    def _give_up(self, task: asyncio.Task[RewardResult | BaseException], outcome: RewardResult | JudgeError) -> None:
         work = self._running.pop(task)
         self._hung[task] = self._budget.reserve(work.client, trajectory_bytes(work.trajectory))
         task.cancel()  # a judge may not listen to it
@@ -228,7 +228,7 @@ class Desk:
             self._remember(work.key, outcome)
             work.future.set_result(outcome)
         else:
-            work.future.set_result(JudgeBroke(_words(outcome)))
+            work.future.set_result(JudgeError(_words(outcome)))
         self._judged(outcome, waited, took)
 
     def _remember(self, key: str, result: RewardResult) -> None:
@@ -256,5 +256,5 @@ async def _outcome(work: Awaitable[_T]) -> _T | BaseException:
 
 def _words(error: BaseException) -> str:
     """What clients are told of a judge's error: our own words, and of others only their type, since theirs may quote a page."""
-    words = str(error) if isinstance(error, PrillError | JudgeBroke) else f"the judge raised {type(error).__name__}"
+    words = str(error) if isinstance(error, PrillError | JudgeError) else f"the judge raised {type(error).__name__}"
     return words[:MAX_WORDS].encode("utf-8", "replace").decode()

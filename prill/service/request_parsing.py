@@ -38,7 +38,7 @@ class _Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class RequestParser:
     """Reads the trajectories of a request from its JSON. Raises InputError that says what is wrong, and where."""
 
     media_root: Path | None = None
@@ -48,7 +48,7 @@ class Intake:
     max_request_pixels: int = 4_000_000_000
     _seen: _Seen = field(default_factory=_Seen)
 
-    def for_request(self) -> Intake:
+    def for_request(self) -> RequestParser:
         """The same for another request, whose images are counted from 0."""
         return replace(self, _seen=_Seen())
 

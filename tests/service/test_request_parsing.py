@@ -16,7 +16,7 @@ from PIL import Image
 
 from prill import write_trajectories
 from prill.errors import InputError
-from prill.service.intake import Intake
+from prill.service.request_parsing import RequestParser
 from prill.types import Observation, Task, Trajectory
 
 from .gate import Gate
@@ -71,24 +71,24 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_images_come_inline_by_name_or_path(root: Path) -> None:
-    intake = Intake(root)
+    parser = RequestParser(root)
     data = png()
-    assert image_of(intake.trajectory(shown(f"data:image/png;base64,{text(data)}"))) == data
-    assert image_of(intake.trajectory(shown("one"), {"one": text(data)})) == data
-    assert image_of(intake.trajectory(shown("shot.png"))) == (root / "shot.png").read_bytes()
+    assert image_of(parser.trajectory(shown(f"data:image/png;base64,{text(data)}"))) == data
+    assert image_of(parser.trajectory(shown("one"), {"one": text(data)})) == data
+    assert image_of(parser.trajectory(shown("shot.png"))) == (root / "shot.png").read_bytes()
 
 
 def test_recordings_are_found_by_id(root: Path) -> None:
-    intake = Intake(root)
-    assert image_of(intake.recorded("runs.jsonl", "b")) == (root / "shot.png").read_bytes()
+    parser = RequestParser(root)
+    assert image_of(parser.recorded("runs.jsonl", "b")) == (root / "shot.png").read_bytes()
     for label in ("runs.jsonl#b", {"path": "runs.jsonl", "id": "b"}, '{"path": "runs.jsonl", "id": "b"}'):
-        found = intake.of_value(label)
+        found = parser.of_value(label)
         assert found is not None and found.id == "b"
-    assert intake.of_value("the answer is #3") is None
+    assert parser.of_value("the answer is #3") is None
     with pytest.raises(InputError, match="name one with `id`"):
-        intake.recorded("runs.jsonl")
+        parser.recorded("runs.jsonl")
     with pytest.raises(InputError, match="no trajectory has the id 'c'") as error:
-        intake.recorded("runs.jsonl", "c")
+        parser.recorded("runs.jsonl", "c")
     assert str(root) not in str(error.value)
 
 
@@ -98,13 +98,13 @@ def test_recordings_are_found_by_id(root: Path) -> None:
 def test_no_path_leaves_the_root(root: Path, path: str) -> None:
     (root / "link.png").symlink_to(root.parent / "secret.png")
     (root / "linked").symlink_to(root.parent)
-    intake = Intake(root)
+    parser = RequestParser(root)
     if path:
         with pytest.raises(InputError) as error:
-            intake.trajectory(shown(path))
+            parser.trajectory(shown(path))
         assert str(root.parent) not in str(error.value)
     with pytest.raises(InputError) as error:
-        intake.recorded(path, "a")
+        parser.recorded(path, "a")
     assert str(root.parent) not in str(error.value)
 
 
@@ -113,7 +113,7 @@ def test_a_recording_shows_nothing_outside(root: Path) -> None:
     (root / "link.png").symlink_to(root.parent / "secret.png")
     (root / "sly.jsonl").write_text('{"id": "s", "task": {"goal": "g"}, "final": {"screenshot": "link.png"}}\n')
     with pytest.raises(InputError, match="leaves the folder"):
-        Intake(root).recorded("sly.jsonl", "s")
+        RequestParser(root).recorded("sly.jsonl", "s")
 
 
 async def test_no_request_reads_outside(visiting: Any, root: Path) -> None:
@@ -142,21 +142,21 @@ async def test_no_request_reads_outside(visiting: Any, root: Path) -> None:
 
 def test_links_inside_the_root_are_followed(root: Path) -> None:
     (root / "link.png").symlink_to("shot.png")
-    assert image_of(Intake(root).trajectory(shown("link.png"))) == (root / "shot.png").read_bytes()
+    assert image_of(RequestParser(root).trajectory(shown("link.png"))) == (root / "shot.png").read_bytes()
 
 
 def test_a_pipe_is_not_waited_for(root: Path) -> None:
     os.mkfifo(root / "pipe.png")
     with pytest.raises(InputError, match="no such file"):
-        Intake(root).trajectory(shown("pipe.png"))
+        RequestParser(root).trajectory(shown("pipe.png"))
 
 
 def test_without_a_root_there_are_no_paths(tmp_path: Path) -> None:
     for path in ("shot.png", "/etc/hostname"):
         with pytest.raises(InputError):
-            Intake().trajectory(shown(path))
+            RequestParser().trajectory(shown(path))
         with pytest.raises(InputError, match="without a media root"):
-            Intake().recorded(path)
+            RequestParser().recorded(path)
 
 
 @pytest.mark.parametrize(
@@ -175,14 +175,14 @@ def test_without_a_root_there_are_no_paths(tmp_path: Path) -> None:
 )
 def test_images_that_cannot_be_used_are_told(screenshot: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        Intake(max_pixels=10_000).trajectory(shown(screenshot))
+        RequestParser(max_pixels=10_000).trajectory(shown(screenshot))
 
 
 def test_images_are_counted() -> None:
     shot = {"screenshot": f"data:image/png;base64,{text(png())}"}
     steps = [{"observation": shot, "action": {"kind": "click"}}] * 3
     with pytest.raises(InputError, match=r"more than 2 images.*steps\[2\]"):
-        Intake(max_images=2).trajectory({"id": "t", "task": {"goal": "g"}, "steps": steps})
+        RequestParser(max_images=2).trajectory({"id": "t", "task": {"goal": "g"}, "steps": steps})
 
 
 def test_deep_brackets_are_one_clear_error() -> None:
@@ -191,7 +191,7 @@ def test_deep_brackets_are_one_clear_error() -> None:
         nested = {"a": nested}
     record = {"id": "t", "task": {"goal": "g"}, "steps": [nested]}
     with pytest.raises(InputError):
-        Intake().trajectory(record)
+        RequestParser().trajectory(record)
 
 
 @pytest.mark.parametrize(
@@ -207,18 +207,18 @@ def test_deep_brackets_are_one_clear_error() -> None:
 def test_images_of_a_chat_have_the_same_limits(parts: list[dict[str, Any]], words: str) -> None:
     prompt = [{"role": "user", "content": [{"type": "text", "text": "Buy tea"}, *parts]}]
     with pytest.raises(InputError, match=words):
-        Intake(max_images=2, max_pixels=100).answered(prompt, "Done.")
+        RequestParser(max_images=2, max_pixels=100).answered(prompt, "Done.")
 
 
 async def test_files_are_read_beside_the_loop(visiting: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_in = []
-    recorded = Intake.recorded
+    recorded = RequestParser.recorded
 
-    def noting(self: Intake, path: str, id: str | None = None) -> Trajectory:
+    def noting(self: RequestParser, path: str, id: str | None = None) -> Trajectory:
         read_in.append(threading.current_thread())
         return recorded(self, path, id)
 
-    monkeypatch.setattr(Intake, "recorded", noting)
+    monkeypatch.setattr(RequestParser, "recorded", noting)
     async with visiting(Gate(), media_root=root) as (client, _):
         answers = [
             await client.post("/v1/score", json={"items": [{"path": "runs.jsonl", "id": "a"}]}),
@@ -232,4 +232,4 @@ async def test_files_are_read_beside_the_loop(visiting: Any, root: Path, monkeyp
 def test_label_of_a_recording_is_no_answer(label: str, root: Path) -> None:
     (root / "runs.jsonl.gz").write_bytes(gzip.compress((root / "runs.jsonl").read_bytes()))
     with pytest.raises(InputError):
-        Intake(root).of_value(label)
+        RequestParser(root).of_value(label)

@@ -7,7 +7,7 @@ import pytest
 
 from prill.refine.rewards import Reward
 from prill.service.admission import AdmissionQueue, Busy, FairQueue
-from prill.service.desk import Desk, JudgeBroke
+from prill.service.judge_queue import JudgeError, JudgeQueue
 from prill.types import Task, Trajectory
 
 from .gate import Gate
@@ -42,11 +42,11 @@ def test_clients_take_turns() -> None:
 async def test_a_greedy_client_delays_nobody() -> None:
     gate = Gate(concurrency=1)
     gate.open.clear()
-    desk = Desk(Reward(gate))
-    work = [asyncio.create_task(desk.result(attempt(f"greedy{i}"), "greedy", FOREVER)) for i in range(20)]
-    await until(lambda: desk.waiting == 19)
-    work.append(asyncio.create_task(desk.result(attempt("modest"), "modest", FOREVER)))
-    await until(lambda: desk.waiting == 20)
+    judge_queue = JudgeQueue(Reward(gate))
+    work = [asyncio.create_task(judge_queue.result(attempt(f"greedy{i}"), "greedy", FOREVER)) for i in range(20)]
+    await until(lambda: judge_queue.waiting == 19)
+    work.append(asyncio.create_task(judge_queue.result(attempt("modest"), "modest", FOREVER)))
+    await until(lambda: judge_queue.waiting == 20)
     gate.open.set()
     await asyncio.gather(*work)
     assert gate.order.index("modest") <= 2
@@ -55,56 +55,56 @@ async def test_a_greedy_client_delays_nobody() -> None:
 async def test_equal_work_is_judged_once() -> None:
     gate = Gate()
     gate.open.clear()
-    desk = Desk(Reward(gate))
-    work = [asyncio.create_task(desk.result(attempt("same"), f"client{i}", FOREVER)) for i in range(8)]
-    await until(lambda: desk.in_flight == 1)
+    judge_queue = JudgeQueue(Reward(gate))
+    work = [asyncio.create_task(judge_queue.result(attempt("same"), f"client{i}", FOREVER)) for i in range(8)]
+    await until(lambda: judge_queue.in_flight == 1)
     gate.open.set()
     answers = await asyncio.gather(*work)
     assert gate.asked == {"same": 1}
     assert sorted(answer.source for answer in answers) == ["judged", *["shared"] * 7]
-    assert (await desk.result(attempt("same"), "late", FOREVER)).source == "remembered"
+    assert (await judge_queue.result(attempt("same"), "late", FOREVER)).source == "remembered"
 
 
 async def test_few_verdicts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prill.service.desk.MAX_REMEMBERED", 2)
+    monkeypatch.setattr("prill.service.judge_queue.MAX_REMEMBERED", 2)
     gate = Gate()
-    desk = Desk(Reward(gate))
+    judge_queue = JudgeQueue(Reward(gate))
     for id in ("used", "old", "used", "new", "used", "old"):
-        await desk.result(attempt(id), "c", FOREVER)
+        await judge_queue.result(attempt(id), "c", FOREVER)
     assert gate.asked == {"old": 2, "used": 1, "new": 1}
 
 
 async def test_what_failed_is_not_remembered() -> None:
     gate = Gate()
-    desk = Desk(Reward(gate))
+    judge_queue = JudgeQueue(Reward(gate))
     for _ in range(2):
-        assert (await desk.result(attempt("x", "timeout"), "c", FOREVER)).result.reward is None
+        assert (await judge_queue.result(attempt("x", "timeout"), "c", FOREVER)).result.reward is None
     assert gate.asked == {"x": 2}
 
 
 async def test_patience_ends_and_work_goes_on() -> None:
     gate = Gate(concurrency=1)
     gate.open.clear()
-    desk = Desk(Reward(gate))
+    judge_queue = JudgeQueue(Reward(gate))
     with pytest.raises(Busy) as busy:
-        await desk.result(attempt("begun"), "c", later(0.01))
+        await judge_queue.result(attempt("begun"), "c", later(0.01))
     assert busy.value.after >= 1
     with pytest.raises(Busy):
-        await desk.result(attempt("waiting"), "c", later(0.01))
-    assert desk.waiting == 0  # nobody waits for it any more
+        await judge_queue.result(attempt("waiting"), "c", later(0.01))
+    assert judge_queue.waiting == 0  # nobody waits for it any more
     gate.open.set()
-    await until(lambda: desk.in_flight == 0)
-    assert (await desk.result(attempt("begun"), "c", FOREVER)).source == "remembered"
+    await until(lambda: judge_queue.in_flight == 0)
+    assert (await judge_queue.result(attempt("begun"), "c", FOREVER)).source == "remembered"
     assert gate.asked == {"begun": 1}
 
 
 async def test_a_judge_that_breaks_costs_its_own() -> None:
     gate = Gate(concurrency=1)
-    desk = Desk(Reward(gate))
-    work = [desk.result(attempt(goal, goal), "c", FOREVER) for goal in ("bug", "gone", "success")]
+    judge_queue = JudgeQueue(Reward(gate))
+    work = [judge_queue.result(attempt(goal, goal), "c", FOREVER) for goal in ("bug", "gone", "success")]
     bug, gone, fine = await asyncio.gather(*work, return_exceptions=True)
-    assert isinstance(bug, JudgeBroke) and str(bug) == "the judge raised KeyError"  # and none of its words
-    assert isinstance(gone, JudgeBroke) and "unreachable" in str(gone)
+    assert isinstance(bug, JudgeError) and str(bug) == "the judge raised KeyError"  # and none of its words
+    assert isinstance(gone, JudgeError) and "unreachable" in str(gone)
     assert not isinstance(fine, BaseException) and fine.result.reward == 1.0
 
 
