@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
 from prill.errors import CallTimeout, EndpointError, TransportFailure, Unscored, UsageError
+from prill.io.shards import packed_for
 from prill.models.guard import PATIENCE, AdaptiveLimiter, Guard
 from prill.models.ledger import Booking, queued
 from prill.models.wire import (
@@ -31,7 +32,6 @@ from prill.models.wire import (
     retry_after,
     without_key,
 )
-from prill.scoring.seats import seat_packed_for
 
 if TYPE_CHECKING:
     import aiohttp
@@ -141,8 +141,8 @@ class Endpoint:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        seat = seat_packed_for()
-        return vars(self) | ({"concurrency": seat.share(self.concurrency)} if seat else {})
+        packing = packed_for()
+        return vars(self) | ({"concurrency": packing.shard.share(self.concurrency)} if packing else {})
 
     @property
     def place(self) -> str:
