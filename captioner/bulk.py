@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -268,7 +267,7 @@ class CaptionShard:
                 await run.work((Picture(path, "", None) for path in todo.pictures), todo.shard.share(self.concurrency))
             ended.usage, ended.unreadable = tally.usage, run.unreadable
         except PrillError as error:
-            ended.error = pickle.dumps(error)
+            ended.fail(error, self.folder)
         return msgspec.msgpack.encode(ended)
 
 

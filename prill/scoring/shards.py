@@ -89,6 +89,11 @@ class Ended:
     lessons: list[str] = field(default_factory=list)
     error: bytes = b""
 
+    def fail(self, error: Exception, folder: str) -> None:
+        """Notes what ends the run, and lets no worker begin anything more."""
+        self.error = pickle.dumps(error)
+        _stop(folder)
+
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
@@ -189,8 +194,7 @@ class Shards:
 
     def stop(self) -> None:
         """Lets all workers begin nothing more."""
-        with suppress(FileNotFoundError):
-            (self.folder / _STOP).touch()
+        _stop(self.folder)
 
     def end(self) -> None:
         """Removes the folder."""
@@ -209,6 +213,11 @@ class Shards:
                 else:
                     path.unlink()
             shutil.rmtree(self.folder)
+
+
+def _stop(folder: str | os.PathLike[str]) -> None:
+    with suppress(FileNotFoundError):
+        (Path(folder) / _STOP).touch()
 
 
 def shard_of(folder: str | os.PathLike[str], number: int) -> Path:
@@ -321,9 +330,9 @@ class JudgeShard:
                 adopt_stream(name, copy)
             await self._judge(todo, ended)
         except PrillError as error:
-            ended.error = pickle.dumps(error)
+            ended.fail(error, self.folder)
         except asyncio.CancelledError:  # the judge did that itself
-            ended.error = pickle.dumps(RuntimeError("the judge was cancelled while it was at a trajectory"))
+            ended.fail(RuntimeError("the judge was cancelled while it was at a trajectory"), self.folder)
         return msgspec.msgpack.encode(ended)
 
     async def _judge(self, todo: Part, ended: Ended) -> None:
