@@ -350,7 +350,7 @@ class _FileRun:
         """Has shards judged, and gathers them."""
         tally, info, transcripts = self.tally, self.evaluator.info, options.get("transcripts")
         run = ShardedRun(engine, self.evaluator, f"judge {info.name!r}", Shards(output, info), self.stop)
-        folder, paths = str(run.shards.folder), tuple(map(os.fspath, self.intake.paths))
+        folder, paths = str(run.shards.folder), tuple(os.fspath(path) for path in self.intake.paths)
         streams = [(path, os.path.join(folder, f"{number}.stream")) for number, path in enumerate(paths) if is_stream(path)]
         work = JudgeShard(
             folder=folder,
