@@ -173,7 +173,7 @@ class Adaptive(LanguageModel, Protocol):
         ...
 
     @property
-    def lessons(self) -> Sequence[str]:
+    def unsupported_params(self) -> Sequence[str]:
         """What was asked for and is left out, since the endpoint refused it: a sentence each."""
         ...
 
@@ -346,7 +346,7 @@ def concurrency_of(judge: Evaluator) -> int | None:
     return max(limits, default=None)
 
 
-def lessons_of(judge: Evaluator) -> list[str]:
+def unsupported_params(judge: Evaluator) -> list[str]:
     """Lists what the models of a judge were found not to accept.
 
     Args:
@@ -356,7 +356,7 @@ def lessons_of(judge: Evaluator) -> list[str]:
         A sentence each, without duplicates.
     """
     models = (getattr(part, "model", None) for part in every_judge(judge))
-    return list(dict.fromkeys(lesson for model in models if isinstance(model, Adaptive) for lesson in model.lessons))
+    return list(dict.fromkeys(param for model in models if isinstance(model, Adaptive) for param in model.unsupported_params))
 
 
 async def why_unreachable(judge: Evaluator) -> str:

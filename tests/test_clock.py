@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import prill
-from prill.models.wire import retry_after
+from prill.models.transport import retry_after
 
 YEAR = 365 * 24 * 3600.0
 # What asks for the time of day, and why: everything else measures, and a duration by this clock may be negative or years.
@@ -21,7 +21,6 @@ ALLOWED = {
     "models/images.py": "compares with the time of a file, which is of the same clock; a file of the future is read again",
     "models/wire.py": "a date to wait until, of a server that does not say what time it is",
     "service/board.py": "shows when a judgement came",
-    "testing/": "test doubles that imitate others",
     "emulators/browsergym/host.py": "a message's time, as BrowserGym writes it",
 }
 

@@ -23,7 +23,7 @@ from PIL import Image
 from prill.captioner.bulk import CaptionTally, caption_files
 from prill.captioner.files import read_captions
 from prill.config.registry import OptionError
-from prill.errors import EndpointGone, MissingExtra, NoEvidence, PrillError, UsageError
+from prill.errors import EndpointGoneError, MissingExtra, NoEvidence, PrillError, UsageError
 from prill.evaluators.registry import make_judge
 from prill.io.verdict_log import VerdictLog
 from prill.protocols import Engine, Evaluator, Work
@@ -45,7 +45,7 @@ class Judge:
     def __init__(self, folder: Path, fatal: int = 404) -> None:
         self.info = EvaluatorInfo("parity", "1")
         self.folder, self.fatal = folder, fatal
-        self.error: PrillError = EndpointGone("nobody answers")
+        self.error: PrillError = EndpointGoneError("nobody answers")
 
     def screenshots(self, trajectory: Trajectory) -> list[str]:
         return [o.screenshot for o in trajectory.observations if o.screenshot]
@@ -217,7 +217,7 @@ async def test_kill_while_a_folder_goes_blocks_nobody(tmp_path: Path, judge: Jud
 
 async def test_error_of_a_worker_ends_the_run(tmp_path: Path, judge: Judge) -> None:
     path, out = write(tmp_path / "t.jsonl", [*range(300), 404, *range(300)]), tmp_path / "v.jsonl"
-    with pytest.raises(EndpointGone, match="nobody answers"):
+    with pytest.raises(EndpointGoneError, match="nobody answers"):
         await score_files([path], judge, out, engine=Loop())
     assert 150 <= len(verdicts(out)) < 200
 
@@ -298,7 +298,7 @@ async def test_engine_captions_each_picture_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [MissingExtra("torch", "local"), OptionError("k is unknown", "k"), EndpointGone("nothing answers")]
+    "error", [MissingExtra("torch", "local"), OptionError("k is unknown", "k"), EndpointGoneError("nothing answers")]
 )
 async def test_error_of_a_worker_keeps_its_words(tmp_path: Path, judge: Judge, error: PrillError) -> None:
     judge.error = error

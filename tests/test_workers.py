@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from prill.captioner import GivenCaption
-from prill.errors import EndpointGone, PrillError, UsageError
+from prill.errors import EndpointGoneError, PrillError, UsageError
 from prill.evaluators.outcome import CaptionJudge
 from prill.evaluators.registry import make_judge
 from prill.io.shards import Packing, Shard, packing_for
@@ -33,7 +33,7 @@ from .test_scoring import verdicts, write
 JUDGE = '''
 import asyncio, os
 from pathlib import Path
-from prill.errors import EndpointGone
+from prill.errors import EndpointGoneError
 from prill.types import EvaluatorInfo, Verdict
 
 class Unmade(Exception):
@@ -67,7 +67,7 @@ class Judge:
             mark.touch()
             os.kill(os.getpid(), 9)
         if number == 404:
-            raise EndpointGone("nobody answers")
+            raise EndpointGoneError("nobody answers")
         if number == 405:
             raise asyncio.CancelledError
         if number == 406:
@@ -160,7 +160,7 @@ async def test_deadly_trajectory_ends_the_run(tmp_path: Path, judge: Evaluator) 
 
 async def test_error_there_ends_the_run_here(tmp_path: Path, judge: Evaluator) -> None:
     path, out = write(tmp_path / "t.jsonl", [2, 404, *range(100, 200)]), tmp_path / "v.jsonl"
-    with pytest.raises(EndpointGone, match="nobody answers"):
+    with pytest.raises(EndpointGoneError, match="nobody answers"):
         await score_files([path], judge, out, processes=2, concurrency=2)
     there = out.read_bytes().count(b"\n")
     assert there < 100

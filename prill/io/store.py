@@ -22,6 +22,7 @@ from prill.errors import InputError, UsageError
 from prill.io.cache import scratch_database
 from prill.io.checksums import expect_unchanged
 from prill.io.faults import duplicate, line_fault
+from prill.io.images import open_image_file
 from prill.io.kinds import Kind, trajectory_files
 from prill.io.lines import folder_of, name_of
 from prill.io.lines import open_lines as open_lines  # here, too: other rooms read their lines from this module
@@ -29,7 +30,6 @@ from prill.io.lines import read_lines as read_lines
 from prill.io.outputs import Writer, check_output, content_of_line, part_of, writing
 from prill.io.shards import Shard
 from prill.io.temporary_images import in_memory
-from prill.models.images import open_image_file
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
 _FIELDS: dict[type, frozenset[str]] = {

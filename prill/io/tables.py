@@ -134,6 +134,22 @@ class Table:
         return _html(self.columns, self.rows)
 
 
+class Tabular:
+    """What has a table, and so a data frame."""
+
+    def table(self) -> Table:
+        """The table."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The table as a data frame.
+
+        Raises:
+            MissingExtra: pandas is not installed; the message says how to install it.
+        """
+        return self.table().to_pandas()
+
+
 class Verdicts(list[Verdict]):
     """A list of verdicts that shows itself in a notebook."""
 

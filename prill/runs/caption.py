@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ from prill.io.outputs import expect_place
 from prill.io.tables import data_frame
 from prill.models.registry import ModelConfig, model_options
 from prill.protocols import Captioner, Engine
-from prill.runs.base import opened_folders, run_budget, synchronous
+from prill.runs.base import TrajectoryFiles, opened_folders, run_budget, synchronous
 from prill.runs.plan import RunPlan, cost_of
 from prill.scoring.engines import EngineLike, make_engine
 
@@ -33,9 +33,7 @@ _VLM, _TRAINING = CaptionerConfig("vlm"), TrainingSpec()
 class CaptionConfig(Config):
     """What `prill caption` does: put screenshots into words, once each, for judges or to train a captioner."""
 
-    trajectories: Annotated[
-        Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -")
-    ]
+    trajectories: TrajectoryFiles
     output: Annotated[str | Path, Meta(description="caption file, which is continued; a folder where rows are made")]
     captioner: Annotated[
         CaptionerLike, Meta(description="who captions: vlm asks a model, ocr, easyocr, given, module:Object")

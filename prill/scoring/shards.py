@@ -35,7 +35,7 @@ from prill.io.shards import Packing, Shard, packing_for
 from prill.io.store import Intake
 from prill.io.temporary import TempFolder
 from prill.io.verdict_log import RETRIED, Logged, VerdictLog
-from prill.protocols import Engine, Evaluator, Work, lessons_of
+from prill.protocols import Engine, Evaluator, Work, unsupported_params
 from prill.scoring.items import KeyMade, judge_items, transcript_log
 from prill.transcripts.files import TranscriptLog, read_transcripts
 from prill.types import EvaluatorInfo, Usage, Verdict
@@ -278,6 +278,7 @@ class _Known:
         if output is not None:
             self._add(output, lambda e: e.unscored is None or not (retry_unscored or e.unscored in RETRIED), here=False)
         self._add(shard, lambda entry: True, here=True)
+        self._is_empty = not self._database.total_changes
 
     def _add(self, path: str | Path, lasts: Callable[[_Entry], bool], *, here: bool) -> None:
         if os.path.exists(path):
@@ -286,6 +287,8 @@ class _Known:
 
     def find(self, id: str) -> tuple[str, bool]:
         """The key of its verdict, and whether the shard holds it; without a verdict an empty key."""
+        if self._is_empty:
+            return "", False
         row = self._database.execute("SELECT key, here FROM known WHERE id = ?", (id,)).fetchone()
         return ("", False) if row is None else (row[0], bool(row[1]))
 
@@ -364,7 +367,7 @@ class JudgeShard:
             at_a_time = at_once + max(1, at_once // 8)
             await judge_items(judge, iter(intake), at_a_time, StopFile(self.folder), record, is_done, calls, later)
             ended.untranscribed, ended.unknown = calls.lost if calls else 0, dict(intake.unknown)
-        ended.lessons = lessons_of(judge)
+        ended.lessons = unsupported_params(judge)
 
 
 def gather_left_over(log: VerdictLog, shards: Shards, calls: TranscriptLog | None, *, resume: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from prill.models.guard import LEAST_CALLS
+from prill.models.transport import LEAST_CALLS
 from prill.protocols import Evaluator, why_unreachable
 from prill.refine.rewards import RewardResult, Watch, WatchReport
 from prill.refine.rewards.watch.signs import FIGURES

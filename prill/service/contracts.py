@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from prill.errors import InputError
-from prill.models.images import open_image
+from prill.io.images import open_image
 from prill.refine.rewards import RewardResult
 from prill.refine.rewards.travel import digest_of
 from prill.service.intake import Intake, decoded_image

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from prill.errors import InputError, UsageError
+from prill.io.images import open_image, open_image_file
 from prill.io.store import BadLine, decode_trajectory, read_trajectories, with_screenshots
-from prill.models.images import open_image, open_image_file
 from prill.refine.rewards import Recorded, single_step
 from prill.refine.rewards.travel import pictures_of
 from prill.types import Observation, Trajectory

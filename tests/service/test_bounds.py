@@ -29,7 +29,7 @@ from prill.service.guard import network_of
 from prill.service.intake import Intake
 from prill.service.memory import ByteBudget
 from prill.service.page import status_page
-from prill.service.server import server_of
+from prill.service.server import make_server
 from prill.testing import MockServer
 from prill.types import Task, Trajectory, Verdict
 
@@ -408,7 +408,7 @@ async def test_clients_that_are_gone_hold_nothing() -> None:
     gate.open.clear()
     spec = ServiceSpec(port=0)
     service = make_service(Reward(gate), spec)
-    server = server_of(service, spec)
+    server = make_server(service, spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         task = asyncio.create_task(server._serve([listening]))
         writers = []

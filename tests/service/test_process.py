@@ -26,7 +26,7 @@ from prill.evaluators.registry import JudgeConfig, make_judge
 from prill.refine.rewards import Reward, RewardConfig
 from prill.runs.serve import ServeConfig, make_served_reward
 from prill.service import ServiceSpec, make_service, serve
-from prill.service.server import server_of
+from prill.service.server import make_server
 from prill.types import Trajectory, Verdict
 
 from .gate import Gate
@@ -158,10 +158,10 @@ def test_every_refusal_looks_alike(served: str) -> None:
 
 async def test_a_crowd_is_turned_away_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """More connections than any setting allows get the refusal of all others, which says when to come again."""
-    monkeypatch.setattr("prill.service.server._SPARE", 1)
+    monkeypatch.setattr("prill.service.draining._SPARE", 1)
     spec = ServiceSpec(port=0, queue=1, door=1)
     service = make_service(Reward(Gate()), spec)
-    server = server_of(service, spec)
+    server = make_server(service, spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         task = asyncio.create_task(server._serve([listening]))
         port = listening.getsockname()[1]
@@ -192,7 +192,7 @@ async def test_an_error_of_its_own_tells_nothing(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("prill.service.routes.status_page", bug)
     spec = ServiceSpec(port=0)
-    server = server_of(make_service(Reward(Gate()), spec), spec)
+    server = make_server(make_service(Reward(Gate()), spec), spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         task = asyncio.create_task(server._serve([listening]))
         reader, writer = await asyncio.open_connection("127.0.0.1", listening.getsockname()[1])
@@ -207,7 +207,7 @@ async def test_an_error_of_its_own_tells_nothing(monkeypatch: pytest.MonkeyPatch
 
 def test_errors_are_logged_without_words(caplog: pytest.LogCaptureFixture) -> None:
     spec = ServiceSpec(port=0)
-    server_of(make_service(Reward(Gate()), spec), spec)
+    make_server(make_service(Reward(Gate()), spec), spec)
     words = "words of a page"
     try:
         raise KeyError(words.upper())
@@ -219,10 +219,10 @@ def test_errors_are_logged_without_words(caplog: pytest.LogCaptureFixture) -> No
 
 async def test_half_a_request_line_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that does not begin a request in time is closed, also after a first request on it."""
-    monkeypatch.setattr("prill.service.server._HEAD_SECONDS", 0.2)
-    monkeypatch.setattr("prill.service.server._KEEP_ALIVE", 1)
+    monkeypatch.setattr("prill.service.draining._HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("prill.service.draining._KEEP_ALIVE", 1)
     spec = ServiceSpec(port=0)
-    server = server_of(make_service(Reward(Gate()), spec), spec)
+    server = make_server(make_service(Reward(Gate()), spec), spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         task = asyncio.create_task(server._serve([listening]))
         port = listening.getsockname()[1]
@@ -251,11 +251,11 @@ class Verbose(Gate):
 @pytest.mark.parametrize("case", ["closed", "idle", "ending"])
 async def test_unread_answers_hold_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever does not read loses the connection: after the answer, when it is idle, or when the service ends."""
-    monkeypatch.setattr("prill.service.server._SEND_SECONDS", 0.2)
-    monkeypatch.setattr("prill.service.server._KEEP_ALIVE", 0.2 if case == "idle" else 75)
+    monkeypatch.setattr("prill.service.draining._SEND_SECONDS", 0.2)
+    monkeypatch.setattr("prill.service.draining._KEEP_ALIVE", 0.2 if case == "idle" else 75)
     spec = ServiceSpec(port=0)
     service = make_service(Reward(Verbose()), spec)
-    server = server_of(service, spec)
+    server = make_server(service, spec)
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as mute:
         task = asyncio.create_task(server._serve([listening]))
         mute.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -321,7 +321,7 @@ def test_a_told_address_hears_signals() -> None:
 async def test_term_while_it_starts_is_an_end() -> None:
     """Some supervisor may send the signal before the server runs."""
     spec = ServiceSpec(port=0)
-    server = server_of(make_service(Reward(Gate()), spec), spec)
+    server = make_server(make_service(Reward(Gate()), spec), spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server.handle_exit(signal.SIGTERM, None)
         await asyncio.wait_for(server._serve([listening]), 60)
@@ -335,7 +335,7 @@ async def test_an_end_nobody_hears_of_is_one() -> None:
         raise OSError("no such terminal")
 
     spec = ServiceSpec(port=0)
-    server = server_of(make_service(Reward(Gate()), spec), spec, ending)
+    server = make_server(make_service(Reward(Gate()), spec), spec, ending)
     asyncio.get_running_loop().set_exception_handler(lambda loop, problem: None)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server.handle_exit(signal.SIGTERM, None)

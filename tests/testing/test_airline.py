@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from prill.actions.webarena import parse_action
-from prill.emulators.airline.desk import SCENARIOS, TASKS, Airline, scenario, solution
-from prill.emulators.airline.desk.world import bookings, flights
+from prill.papers.step.airline.desk import SCENARIOS, TASKS, Airline, scenario, solution
+from prill.papers.step.airline.desk.world import bookings, flights
 
 ROOT = Path(__file__).resolve().parents[2]
 THIRD = 1 / 3
@@ -239,7 +239,7 @@ def test_markup_in_a_field_stays_text(airline: Airline) -> None:
 
 
 def test_desk_is_served_from_the_shell() -> None:
-    command = [sys.executable, "-m", "prill.emulators.airline.desk", "--token", ""]
+    command = [sys.executable, "-m", "prill.papers.step.airline.desk", "--token", ""]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip().removeprefix("export AIRLINE=")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 from prill.errors import InputError, UsageError
-from prill.models.images import read_image
+from prill.io.images import read_image
 from prill.types import Observation
 from prill.ui.annotate.history import ConflictError
 from prill.ui.annotate.session import Decision, Session
