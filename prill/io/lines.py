@@ -49,7 +49,7 @@ class Line:
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
     """Whether this is standard input (`-`), a pipe or a device: what can be read once only, and has no place on disk."""
-    if os.fspath(path) == STREAM:
+    if os.fspath(path) in (STREAM, *_spools):
         return True
     try:
         mode = os.stat(path).st_mode
@@ -127,6 +127,18 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
                 yield line
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"{path}:{number + 1}: cannot be read further: {error}") from error
+
+
+def save_stream(path: str | os.PathLike[str], copy: Path) -> None:
+    """Writes what came through a pipe into a file, from which another process can `adopt_stream`."""
+    with open_input(path) as source, copy.open("xb") as out:
+        shutil.copyfileobj(source, out)
+
+
+def adopt_stream(name: str, copy: str) -> None:
+    """Reads a pipe from what another process has saved of it. Raises UsageError."""
+    if name not in _spools:
+        _spools[name] = open_input(copy)
 
 
 def forget_streams() -> None:

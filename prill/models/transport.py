@@ -24,10 +24,10 @@ from urllib.parse import SplitResult, urlsplit
 from weakref import WeakKeyDictionary
 
 from prill.errors import CallTimeout, EndpointError, EndpointGoneError, TransportFailure, Unscored, UsageError
+from prill.io.shards import packed_for
 from prill.models.ledger import Booking, queued
 from prill.models.replies import Completion, Failure, decode_completion, error_of
 from prill.models.request import lacks_vision
-from prill.scoring.seats import seat_packed_for
 
 if TYPE_CHECKING:
     import aiohttp
@@ -351,8 +351,8 @@ class Endpoint:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        seat = seat_packed_for()
-        return vars(self) | ({"concurrency": seat.share(self.concurrency)} if seat else {})
+        packing = packed_for()
+        return vars(self) | ({"concurrency": packing.shard.share(self.concurrency)} if packing else {})
 
     @property
     def place(self) -> str:

@@ -33,6 +33,7 @@ from msgspec import Meta
 
 from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageError
 from prill.io.cache import DiskCache
+from prill.io.shards import packed_for
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
 from prill.models.devices import expect_room, fit_together, hold, note_made
@@ -41,7 +42,6 @@ from prill.models.local.trained import expect_trained
 from prill.models.replies import Completion
 from prill.models.request import ImageFormat, RepetitionPenalty, Temperature, TopK, TopP
 from prill.models.transport import Endpoint, RequestStats
-from prill.scoring.seats import seat_packed_for
 
 _HOST = "127.0.0.1"
 _MODULE = ("-m", "vllm.entrypoints.openai.api_server")
@@ -186,7 +186,7 @@ class Server:
         hold(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if seat_packed_for() is not None:
+        if packed_for() is not None:
             raise UsageError("each process would start a vLLM of its own: start one with `vllm serve`, and give its base URL")
         return shared_server, (self.command, self.name, self.timeout)
 

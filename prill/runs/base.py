@@ -176,7 +176,7 @@ def _spending(output: Path, limit: float | None, *, begin_again: bool, is_folder
     try:
         if begin_again:
             record.clear()
-        known = record.read()
+        known = record.take_up()
     except UsageError:
         record.unlock()
         raise

@@ -43,7 +43,7 @@ class ScoreConfig(Config):
     model: Annotated[ModelLike | None, Meta(description="model that the judge asks, unless it names another")] = None
     budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
     concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
-    processes: Annotated[int, Meta(ge=1, description="processes that share the work")] = 1
+    processes: Annotated[int, Meta(ge=1, description="processes that judge a shard each")] = 1
     engine: Annotated[EngineLike | None, Meta(description="ray: workers of a cluster, or of this machine")] = None
     limit: Annotated[int | None, Meta(ge=1, description="look at the first N trajectories only")] = None
     shard: Annotated[str | Shard | None, Meta(description="this machine's share of the trajectories, such as 1/4")] = None
