@@ -29,7 +29,7 @@ from prill.io.lines import open_lines as open_lines  # here, too: other rooms re
 from prill.io.lines import read_lines as read_lines
 from prill.io.outputs import Writer, check_output, content_of_line, part_of, writing
 from prill.io.shards import Shard
-from prill.io.temporary_images import in_memory
+from prill.temporary.images import in_memory
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
 _FIELDS: dict[type, frozenset[str]] = {

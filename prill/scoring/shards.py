@@ -33,10 +33,10 @@ from prill.io.lines import adopt_stream, is_stream, read_lines, save_stream
 from prill.io.outputs import is_stdout, write_output
 from prill.io.shards import Packing, Shard, packing_for
 from prill.io.store import Intake
-from prill.io.temporary import TempFolder
 from prill.io.verdict_log import RETRIED, Logged, VerdictLog
 from prill.protocols import Engine, Evaluator, Work, unsupported_params
 from prill.scoring.items import KeyMade, judge_items, transcript_log
+from prill.temporary.folders import TempFolder
 from prill.transcripts.files import TranscriptLog, read_transcripts
 from prill.types import EvaluatorInfo, Usage, Verdict
 

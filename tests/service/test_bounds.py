@@ -342,7 +342,7 @@ async def test_a_full_disk_is_one_items_failure(visiting: Visiting, monkeypatch:
     def full(data: bytes) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("prill.io.temporary_images._kept", full)
+    monkeypatch.setattr("prill.temporary.images._kept", full)
     items = [run(id="bad", final={"screenshot": f"data:image/png;base64,{noise(2)}"}), run(id="good")]
     async with visiting(Gate()) as (client, _):
         bad, good = (await client.post("/v1/score", json={"items": items})).json()["results"]

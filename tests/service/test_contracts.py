@@ -15,10 +15,10 @@ import pytest
 from PIL import Image
 
 import prill
-from prill.io.temporary_images import _own_folder
 from prill.refine.rewards import RewardSpec
 from prill.service import ServiceSpec
 from prill.service.metrics import counts
+from prill.temporary.images import _own_folder
 from prill.testing import MockServer
 
 from .conftest import Visiting

@@ -20,8 +20,8 @@ import pytest
 from prill.emulators.ios.environment import Ios
 from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure, UsageError
-from prill.io.temporary import TempFolder, abandoned, taken_over
 from prill.policies.replay import ReplayPolicy
+from prill.temporary.folders import TempFolder, abandoned, taken_over
 from prill.types import Action, Observation, Task
 from tests.support.ios import FakeSimulators
 from tests.support.ios.simulators import Simulator, new_udid

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from PIL import Image
 
-    from prill.io.temporary import TempFolder
+    from prill.temporary.folders import TempFolder
 
     Source = str | os.PathLike[str] | bytes | Image.Image
 
@@ -115,7 +115,7 @@ def _own_folder() -> str:
         import atexit
         import shutil
 
-        from prill.io.temporary import TempFolder, abandoned, taken_over
+        from prill.temporary.folders import TempFolder, abandoned, taken_over
 
         for folder in abandoned(_PREFIX):
             with taken_over(folder) as free:
