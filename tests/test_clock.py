@@ -18,7 +18,7 @@ from prill.models.transport import retry_after
 YEAR = 365 * 24 * 3600.0
 # What asks for the time of day, and why: everything else measures, and a duration by this clock may be negative or years.
 ALLOWED = {
-    "models/images.py": "compares with the time of a file, which is of the same clock; a file of the future is read again",
+    "io/images.py": "compares with the time of a file, which is of the same clock; a file of the future is read again",
     "models/transport.py": "a date to wait until, of a server that does not say what time it is",
     "service/metrics.py": "shows when a judgement came",
     "emulators/browsergym/host.py": "a message's time, as BrowserGym writes it",
