@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from prill.captioner.ocr import ENGINES, OCRCaptioner
-from prill.errors import MissingExtra, UsageError
+from prill.errors import MissingExtraError, UsageError
 
 WORDS = (
     "account address basket billing branch cancel checkout comment commit confirm contact coupon customer delivery details "
@@ -157,7 +157,7 @@ def main() -> None:
                     try:
                         engine = OCRCaptioner(name)
                         print(f"{kind:<10} {engine.name:<26} {asyncio.run(measured(engine, pages))}", flush=True)
-                    except MissingExtra as error:
+                    except MissingExtraError as error:
                         print(f"{kind:<10} {name:<26} {error}", flush=True)
 
 

@@ -17,7 +17,7 @@ from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog
 from prill.captioner.recorded import GivenCaption
 from prill.captioner.vision import unmarked
-from prill.errors import InputError, NoEvidence, PrillError, Unscored, UsageError
+from prill.errors import InputError, NoEvidenceError, PrillError, UnscoredError, UsageError
 from prill.io.cache import scratch_database
 from prill.io.lines import read_lines
 from prill.io.outputs import check_output, expect_place
@@ -236,11 +236,11 @@ class _Run:
             try:
                 text, cut = unmarked(await self.captioner(Observation(screenshot=path, caption=picture.caption)))
                 if not text.strip():
-                    raise NoEvidence("the caption is empty")
+                    raise NoEvidenceError("the caption is empty")
                 caption = Caption(id=id, captioner=self.captioner.name, image=place, caption=text, truncated=cut)
                 self.tally.made += 1
                 self.tally.truncated += cut
-            except Unscored as error:
+            except UnscoredError as error:
                 caption = Caption(id=id, captioner=self.captioner.name, image=place, unscored=error.code, reason=str(error))
                 self.tally.fail(error.code, f"{os.path.basename(path)}: {error}")
             finally:

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from prill.captioner.cache import image_id
 from prill.captioner.vision import marked
-from prill.errors import InputError, NoEvidence, UsageError
+from prill.errors import InputError, NoEvidenceError, UsageError
 from prill.io.cache import scratch_database
 from prill.io.faults import line_fault
 from prill.io.lines import read_lines
@@ -132,19 +132,19 @@ class FileCaptioner:
         """The caption of the screenshot.
 
         Raises:
-            NoEvidence: The file has no caption of it, or there is no screenshot.
+            NoEvidenceError: The file has no caption of it, or there is no screenshot.
             InputError: The image is broken.
         """
         if observation.screenshot is None:
-            raise NoEvidence("the state has no screenshot, and a caption file goes by screenshots")
+            raise NoEvidenceError("the state has no screenshot, and a caption file goes by screenshots")
         id = await asyncio.to_thread(image_id, observation.screenshot)
         with self._lock:
             row = self._database.execute("SELECT text, problem FROM captions WHERE id = ?", (id,)).fetchone()
         name = os.path.basename(observation.screenshot)
         if row is None:
-            raise NoEvidence(f"{self.path} has no caption of the screenshot {name}; make it with prill caption")
+            raise NoEvidenceError(f"{self.path} has no caption of the screenshot {name}; make it with prill caption")
         if row[0] is None:
-            raise NoEvidence(f"{self.path} has no caption of the screenshot {name}: {row[1]}")
+            raise NoEvidenceError(f"{self.path} has no caption of the screenshot {name}: {row[1]}")
         return str(row[0])
 
 

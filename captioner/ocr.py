@@ -15,7 +15,7 @@ from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from prill.errors import MissingExtra, NoEvidence, UsageError
+from prill.errors import MissingExtraError, NoEvidenceError, UsageError
 from prill.io.images import open_checked
 from prill.models.local.torchvision import mend_torchvision
 from prill.types import Observation
@@ -75,18 +75,18 @@ class OCRCaptioner:
 
     @property
     def name(self) -> str:
-        """Engine, its version, and the version of what is made of its findings. Raises MissingExtra without the engine."""
+        """Engine, its version, and the version of what is made of its findings. Raises MissingExtraError without the engine."""
         return f"{self.engine}-{engine_version(self.engine)}+{VERSION}" + " paragraphs" * self.paragraphs
 
     async def __call__(self, observation: Observation) -> str:
         """The text of the screenshot.
 
         Raises:
-            NoEvidence: There is no screenshot.
+            NoEvidenceError: There is no screenshot.
             InputError: The image cannot be used.
         """
         if observation.screenshot is None:
-            raise NoEvidence("the state has no screenshot to read")
+            raise NoEvidenceError("the state has no screenshot to read")
         if self.paragraphs:
             return "\n".join(box.text for box in await self._boxes(observation.screenshot))
         return as_text(await self.read(observation.screenshot)) or NO_TEXT
@@ -109,11 +109,11 @@ class OCRCaptioner:
 
 @cache
 def engine_version(engine: EngineName) -> str:
-    """The installed version; raises MissingExtra when there is none."""
+    """The installed version; raises MissingExtraError when there is none."""
     try:
         return metadata.version(engine)
     except metadata.PackageNotFoundError:
-        raise MissingExtra(engine, _EXTRAS[engine]) from None
+        raise MissingExtraError(engine, _EXTRAS[engine]) from None
 
 
 # Reading order
@@ -192,7 +192,7 @@ def _rapidocr(threads: int | None, paragraphs: bool) -> Reader:
     try:
         from rapidocr import RapidOCR
     except ImportError:
-        raise MissingExtra("rapidocr", "ocr") from None
+        raise MissingExtraError("rapidocr", "ocr") from None
     import numpy
 
     # box_thresh 0.3 instead of 0.5: at 0.5 a short text alone in a field, such as a typed number, is not found.
@@ -215,7 +215,7 @@ def _rapidocr(threads: int | None, paragraphs: bool) -> Reader:
 def _easyocr(threads: int | None, paragraphs: bool) -> Reader:
     for package in ("easyocr", "easyocr_en_models"):
         if importlib.util.find_spec(package) is None:
-            raise MissingExtra(package.replace("_en_models", "-en-offline-models"), "easyocr")
+            raise MissingExtraError(package.replace("_en_models", "-en-offline-models"), "easyocr")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         mend_torchvision()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prill.errors import NoEvidence
+from prill.errors import NoEvidenceError
 from prill.types import Observation
 
 
@@ -15,10 +15,10 @@ class GivenCaption:
         """The recorded caption.
 
         Raises:
-            NoEvidence: No caption was recorded.
+            NoEvidenceError: No caption was recorded.
         """
         if (caption := self.recorded(observation)) is None:
-            raise NoEvidence("the state has no caption; read its text or its screenshot instead (captioner text, ocr)")
+            raise NoEvidenceError("the state has no caption; read its text or its screenshot instead (captioner text, ocr)")
         return caption
 
     def recorded(self, observation: Observation) -> str | None:
@@ -38,10 +38,10 @@ class TextState:
         """Address and text.
 
         Raises:
-            NoEvidence: No text was recorded.
+            NoEvidenceError: No text was recorded.
         """
         if (text := self.recorded(observation)) is None:
-            raise NoEvidence("the state has no text; read its screenshot instead (captioner ocr)")
+            raise NoEvidenceError("the state has no text; read its screenshot instead (captioner ocr)")
         return text
 
     def recorded(self, observation: Observation) -> str | None:

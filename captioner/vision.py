@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from prill.captioner.cache import CachedCaptioner, image_id
 from prill.captioner.ocr import EngineName, OCRCaptioner
-from prill.errors import ContextTooLong, NoEvidence, Truncated, UsageError
+from prill.errors import ContextTooLongError, NoEvidenceError, TruncatedError, UsageError
 from prill.models.in_flight import InFlight
 from prill.models.prompts import NONCE, Prompt, content_hash, load_prompt, prompt_set, quoted, shorten
 from prill.protocols import Bounded, Image, LanguageModel, Message, SampledModel, SamplingLimits
@@ -115,13 +115,13 @@ class VLMCaptioner:
         """The description.
 
         Raises:
-            NoEvidence: There is no screenshot.
+            NoEvidenceError: There is no screenshot.
             InputError: The image cannot be used.
-            Unscored: The model gives no usable answer.
+            UnscoredError: The model gives no usable answer.
         """
         path = observation.screenshot
         if path is None:
-            raise NoEvidence("the state has no screenshot to describe")
+            raise NoEvidenceError("the state has no screenshot to describe")
         key = await asyncio.to_thread(image_id, path)
         if (known := self._kept.get(key)) is None:
             known = self._kept[key] = await self._in_flight.once(key, lambda: self._describe(path))
@@ -156,7 +156,7 @@ class VLMCaptioner:
         ocr = await self.read(path)
         try:
             return await self._complete(self.messages(path, ocr))
-        except ContextTooLong:
+        except ContextTooLongError:
             if len(ocr) <= _SHORT_OCR:
                 raise
             return await self._complete(self.messages(path, shorten(ocr, _SHORT_OCR)))
@@ -166,7 +166,7 @@ class VLMCaptioner:
             reply = await self._drawn.complete(
                 messages, max_tokens=self.max_tokens, prompt=content_hash(self.request.text, _OCR.text)
             )
-        except Truncated as error:
+        except TruncatedError as error:
             if not error.text.strip():
                 raise
             return marked(error.text.strip(), cut=True)

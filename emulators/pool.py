@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Generic, TypeVar
 
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.protocols import Environment
 
 E = TypeVar("E", bound=Environment)
@@ -49,13 +49,13 @@ class Pool(Generic[E]):
         """Waits for one that is free, other than `but` while there are others.
 
         Raises:
-            EnvironmentFailure: All have been set aside.
+            EnvironmentFailedError: All have been set aside.
         """
         async with self._change:
             await self._change.wait_for(lambda: not self.size or self._next(but) is not None)
             environment = self._next(but)
             if environment is None:
-                raise EnvironmentFailure(f"no environment is left that works; the last one said: {self._last}")
+                raise EnvironmentFailedError(f"no environment is left that works; the last one said: {self._last}")
             self._free.remove(environment)
         try:
             yield environment
@@ -73,14 +73,14 @@ class Pool(Generic[E]):
         self._last = failure
         self._set_aside.add(key)
         # It is broken anyway, and has said how.
-        with contextlib.suppress(EnvironmentFailure):
+        with contextlib.suppress(EnvironmentFailedError):
             await self._close(environment)
 
     async def close(self) -> None:
         """Closes them all; safe to call twice.
 
         Raises:
-            EnvironmentFailure: One could not be closed; the first such error, once all have been asked.
+            EnvironmentFailedError: One could not be closed; the first such error, once all have been asked.
         """
         ended = await asyncio.gather(*map(self._close, self._all), return_exceptions=True)
         for failure in ended:
@@ -96,4 +96,4 @@ class Pool(Generic[E]):
             async with asyncio.timeout(self._closing):
                 await environment.close()
         except TimeoutError:
-            raise EnvironmentFailure(f"an environment did not close within {self._closing:g} s") from None
+            raise EnvironmentFailedError(f"an environment did not close within {self._closing:g} s") from None

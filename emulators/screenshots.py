@@ -14,7 +14,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from prill.errors import EnvironmentFailure, InputError, UsageError
+from prill.errors import EnvironmentFailedError, InputError, UsageError
 from prill.io.images import DAMAGED, open_image
 
 Size = tuple[int, int]
@@ -27,7 +27,7 @@ SMALL = 0.001
 def keep_screenshot(png: bytes, folder: Path) -> str:
     """The path of the picture as a lossless WebP file in the folder; made when it is not there. For `asyncio.to_thread`.
 
-    Raises EnvironmentFailure for a picture that is damaged, UsageError when the file cannot be written.
+    Raises EnvironmentFailedError for a picture that is damaged, UsageError when the file cannot be written.
     """
     path = folder / f"{hashlib.sha256(png).hexdigest()[:16]}.webp"
     if not path.exists():
@@ -37,7 +37,7 @@ def keep_screenshot(png: bytes, folder: Path) -> str:
             picture = open_image(io.BytesIO(png), "of the screen").convert("RGB")
             picture.save(packed, "WEBP", lossless=True, quality=0, method=0)
         except (InputError, *DAMAGED) as error:
-            raise EnvironmentFailure(f"the screenshot is damaged ({len(png)} bytes)") from error
+            raise EnvironmentFailedError(f"the screenshot is damaged ({len(png)} bytes)") from error
         _write(path, packed.getvalue())
     return str(path)
 
@@ -73,14 +73,14 @@ async def settled_picture(take: Callable[[], Awaitable[bytes]], *, gap: float, t
 def same_screen(one: bytes, other: bytes) -> bool:
     """Whether two PNG files differ in nothing but the status bar, or in a spot no larger than a cursor.
 
-    Raises EnvironmentFailure when one of them is damaged.
+    Raises EnvironmentFailedError when one of them is damaged.
     """
     from PIL import ImageChops
 
     try:
         first, second = (open_image(io.BytesIO(png), "of the screen").convert("RGB") for png in (one, other))
     except (InputError, *DAMAGED) as error:
-        raise EnvironmentFailure(f"a screenshot is damaged: {error}") from error
+        raise EnvironmentFailedError(f"a screenshot is damaged: {error}") from error
     if first.size != second.size:
         return False
     width, height = first.size
@@ -99,11 +99,11 @@ def png_size(png: bytes) -> Size:
 
 
 def whole_size(picture: bytes) -> Size:
-    """Width and height of a picture, after a look at all of it. Raises EnvironmentFailure for one that is not whole."""
+    """Width and height of a picture, after a look at all of it. Raises EnvironmentFailedError for one that is not whole."""
     try:
         with open_image(io.BytesIO(picture), "of the screen") as image:
             size = image.size
             image.verify()
     except (InputError, *DAMAGED) as error:
-        raise EnvironmentFailure(f"the screenshot is no whole picture ({len(picture)} bytes)") from error
+        raise EnvironmentFailedError(f"the screenshot is no whole picture ({len(picture)} bytes)") from error
     return size

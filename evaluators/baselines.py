@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from prill.actions.ending import claim_of
-from prill.errors import NoEvidence
+from prill.errors import NoEvidenceError
 from prill.evaluators.claims import stance_of
 from prill.evaluators.judgement import Judgement, verdict_of
 from prill.models.prompts import content_hash
@@ -65,7 +65,7 @@ class SelfReport(_WithoutModel):
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         if not trajectory.steps and trajectory.answer is None:
-            raise NoEvidence("the agent did nothing and said nothing")
+            raise NoEvidenceError("the agent did nothing and said nothing")
         success, why = self._word(trajectory)
         return Judgement(success, float(success), why)
 
@@ -79,7 +79,7 @@ class SelfReport(_WithoutModel):
         if trajectory.answer is not None:
             stance, why = stance_of(trajectory.answer)
             if stance == "unclear":
-                raise NoEvidence(why)
+                raise NoEvidenceError(why)
             return stance == "claim", why
         if last is not None and last.is_final:
             return True, "the agent said that it was done"
@@ -106,7 +106,7 @@ class LabelOracle(_WithoutModel):
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         success = self.labels.get(trajectory.id)
         if success is None:
-            raise NoEvidence("there is no decided label for this trajectory")
+            raise NoEvidenceError("there is no decided label for this trajectory")
         return Judgement(success, float(success), "the label says so")
 
 
@@ -154,9 +154,9 @@ class NoisyLabels(_WithoutModel):
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         known = await self.oracle(trajectory)
         if known.success is None:
-            raise NoEvidence(known.reason)
+            raise NoEvidenceError(known.reason)
         if self._drawn(f"unscored {trajectory.id}") < self.spec.unscored:
-            raise NoEvidence("left unscored on purpose")
+            raise NoEvidenceError("left unscored on purpose")
         rate = self.spec.false_negatives if known.success else self.spec.false_positives
         errs = self._drawn(trajectory.id) < rate
         success = known.success != errs

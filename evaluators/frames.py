@@ -14,7 +14,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from msgspec import Meta
 
-from prill.errors import NoEvidence, Unparsable
+from prill.errors import NoEvidenceError, UnparsableError
 from prill.evaluators.evidence import action_history, address, claims, endings, fewer, request, state_text, without_claims
 from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.io.cache import DiskCache
@@ -42,16 +42,16 @@ async def distinct_frames(trajectory: Trajectory, captioner: Captioner | None) -
     """The screenshots, or what a captioner makes of the states, each once, ordered by when they were last seen.
 
     Pictures are equal when their bytes are. States without a screenshot (or without what the captioner reads) have no frame.
-    Raises NoEvidence when no state in which the outcome can be seen has one, InputError for an image that cannot be read.
+    Raises NoEvidenceError when no state in which the outcome can be seen has one, InputError for an image that cannot be read.
     """
     if captioner is not None:
         frames = _text_frames(trajectory, await captions(trajectory.observations, captioner))
     else:
         frames = await asyncio.to_thread(_screen_frames, trajectory)
     if not frames:
-        raise NoEvidence("no state of this trajectory has a screenshot; a captioner (given, text) would judge by text")
+        raise NoEvidenceError("no state of this trajectory has a screenshot; a captioner (given, text) would judge by text")
     if not _shows_the_end(frames, trajectory):
-        raise NoEvidence(
+        raise NoEvidenceError(
             f"the last state {'has no screenshot' if captioner is None else 'cannot be read'}: no outcome is shown"
         )
     return frames
@@ -75,18 +75,20 @@ def _shows_the_end(frames: Sequence[Frame], trajectory: Trajectory) -> bool:
 
 
 async def captions(states: Sequence[Observation], captioner: Captioner) -> list[str | None]:
-    """The captions of the states; None for one that lacks what the captioner reads. Raises NoEvidence when all do."""
+    """The captions of the states; None for one that lacks what the captioner reads. Raises NoEvidenceError when all do."""
 
-    async def one(state: Observation) -> str | NoEvidence:
+    async def one(state: Observation) -> str | NoEvidenceError:
         try:
             return await captioner(state)
-        except NoEvidence as error:
+        except NoEvidenceError as error:
             return error
 
     results = await together([one(state) for state in states])
     texts = [text if isinstance(text, str) and text.strip() else None for text in results]
     if not any(texts):
-        raise next((error for error in results if isinstance(error, NoEvidence)), NoEvidence("there is no state to read"))
+        raise next(
+            (error for error in results if isinstance(error, NoEvidenceError)), NoEvidenceError("there is no state to read")
+        )
     return texts
 
 
@@ -195,8 +197,8 @@ class Rating:
     scores: tuple[int, ...]
 
 
-def _grade(frame: Frame, rating: Rating | Unparsable) -> FrameGrade:
-    if isinstance(rating, Unparsable):
+def _grade(frame: Frame, rating: Rating | UnparsableError) -> FrameGrade:
+    if isinstance(rating, UnparsableError):
         return FrameGrade(frame.states)
     return FrameGrade(frame.states, rating.scores, rating.description)
 
@@ -248,15 +250,17 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
         frames = await distinct_frames(trajectory, self.captioner)
         criteria = await self._criteria(trajectory)
         ratings = await together([self._rate(trajectory, criteria, frame) for frame in frames])
-        failures = [rating for rating in ratings if isinstance(rating, Unparsable)]
+        failures = [rating for rating in ratings if isinstance(rating, UnparsableError)]
         if len(failures) > self.top_k:
-            raise Unparsable(f"the ratings of {len(failures)} of {len(frames)} frames cannot be read; the last: {failures[-1]}")
+            raise UnparsableError(
+                f"the ratings of {len(failures)} of {len(frames)} frames cannot be read; the last: {failures[-1]}"
+            )
         places: list[int] = []
 
         def messages(room: Room) -> tuple[Message, ...]:
             places[:] = self._places(ratings, criteria, room)
             selection = [ratings[i] for i in places]
-            descriptions = ["" if isinstance(rating, Unparsable) else rating.description for rating in selection]
+            descriptions = ["" if isinstance(rating, UnparsableError) else rating.description for rating in selection]
             return self._verdict_messages(trajectory, criteria, [frames[i] for i in places], descriptions, room.chars)
 
         judgement = await self._conclude(criteria, messages, lambda: {state for i in places for state in frames[i].states})
@@ -268,7 +272,7 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
             findings=replace(judgement.findings or Findings(), frames=grades),
         )
 
-    async def _rate(self, trajectory: Trajectory, criteria: C, frame: Frame) -> Rating | Unparsable:
+    async def _rate(self, trajectory: Trajectory, criteria: C, frame: Frame) -> Rating | UnparsableError:
         """The rating; the error where the reply cannot be read."""
         prompt = self.prompts[self.prompt_names[1]]
         try:
@@ -280,15 +284,15 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
                 self.max_tokens,
             )
             return self._rating_of(criteria, reply)
-        except Unparsable as error:
+        except UnparsableError as error:
             return error
 
-    def _places(self, ratings: Sequence[Rating | Unparsable], criteria: C, room: Room) -> list[int]:
+    def _places(self, ratings: Sequence[Rating | UnparsableError], criteria: C, room: Room) -> list[int]:
         """The frames to show: the best `top_k` for each column of scores, or fewer where there is less room, and the last."""
         for count in range(max(1, self.top_k * room.chars // ROOM), 0, -1):
             places: set[int] = set()
             for i in range(self._columns(criteria)):
-                scores = [None if isinstance(rating, Unparsable) else rating.scores[i] for rating in ratings]
+                scores = [None if isinstance(rating, UnparsableError) else rating.scores[i] for rating in ratings]
                 places.update(best_frames(scores, count, self.least_score))
             if room.images is None or len(places) <= room.images:
                 break
@@ -323,7 +327,7 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
 
     @abstractmethod
     def _rating_of(self, criteria: C, reply: Reply) -> Rating:
-        """The rating that a reply holds. Raises Unparsable."""
+        """The rating that a reply holds. Raises UnparsableError."""
 
     @abstractmethod
     async def _conclude(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import update_wrapper
 from typing import Any
 
-from prill.errors import NoEvidence, UsageError
+from prill.errors import NoEvidenceError, UsageError
 from prill.evaluators.judgement import Judgement, verdict_of
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
@@ -79,7 +79,7 @@ class FunctionJudge:
         if isinstance(answer, Judgement):
             return answer
         if answer is None:
-            raise NoEvidence(f"{self.info.name} returned None: it cannot tell")
+            raise NoEvidenceError(f"{self.info.name} returned None: it cannot tell")
         if isinstance(answer, bool):
             return Judgement(answer, float(answer), "")
         if isinstance(answer, float) and 0.0 <= answer <= 1.0:
@@ -103,7 +103,7 @@ def as_judge(
 
     The function takes a `Trajectory`. `True` or `False` is success or failure; a float is the probability of success in [0, 1],
     and 0.5 or more is a success; `None` says that it cannot tell, which makes the trajectory unscored (`no_evidence`). A
-    `prill.NoEvidence("why")` that it raises does the same with a reason; any other exception makes the trajectory unscored with
+    `prill.NoEvidenceError("why")` that it raises does the same with a reason; any other exception makes it unscored with
     `parse` and is logged. It may also return a whole `Verdict`. A plain `def` is called in a thread, several at a time.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 from msgspec import Meta
 
 from prill.config.registry import read_options
-from prill.errors import Unscored
+from prill.errors import UnscoredError
 from prill.models.ledger import Meter, metered
 from prill.models.prompts import Prompt, content_hash, prompt_set
 from prill.protocols import Bounded, Evaluator, Form, LanguageModel
@@ -44,7 +44,7 @@ class Judgement:
 
 
 async def verdict_of(evaluator: Evaluator, trajectory: Trajectory, judge: Callable[[], Awaitable[Judgement]]) -> Verdict:
-    """Runs a judgement and records its outcome and cost. An `Unscored` error becomes an unscored verdict.
+    """Runs a judgement and records its outcome and cost. An `UnscoredError` error becomes an unscored verdict.
 
     Args:
         evaluator: The judge, for the record.
@@ -62,7 +62,7 @@ async def verdict_of(evaluator: Evaluator, trajectory: Trajectory, judge: Callab
     with metered() as meter:
         try:
             judgement = await judge()
-        except Unscored as failure:
+        except UnscoredError as failure:
             return Verdict(
                 id=trajectory.id,
                 unscored=failure.code,
@@ -166,7 +166,7 @@ class ModelJudge(ABC):
 
     @abstractmethod
     async def _judge(self, trajectory: Trajectory) -> Judgement:
-        """The judgement. Raises Unscored where there is none."""
+        """The judgement. Raises UnscoredError where there is none."""
 
     def _version(self) -> str:
         return self.version

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from prill.actions.phone import DEVICE_NAMES
-from prill.errors import NoEvidence, UsageError
+from prill.errors import NoEvidenceError, UsageError
 from prill.evaluators.evidence import (
     State,
     action_history,
@@ -230,7 +230,7 @@ class VLMJudge(OutcomeJudge):
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         frames = self._frames(trajectory)
         if not frames:
-            raise NoEvidence(
+            raise NoEvidenceError(
                 "the last state has no screenshot, so the outcome cannot be seen; the modular judge reads captions or page text"
             )
         shown = len(frames)
@@ -310,15 +310,15 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
         return [(every[i], text) for i, text in sorted(texts.items()) if text][-self.frames :]
 
     async def _captioned(self, trajectory: Trajectory) -> list[tuple[State, str]]:
-        """The states to show. Raises NoEvidence where none can be read in which the outcome can be seen."""
+        """The states to show. Raises NoEvidenceError where none can be read in which the outcome can be seen."""
         every = trajectory.observations
         last = range(len(every))[-self.frames :]
-        error = NoEvidence("the last state cannot be read, so the outcome cannot be seen")
+        error = NoEvidenceError("the last state cannot be read, so the outcome cannot be seen")
         texts: dict[int, str | None] = {}
         for places in (last, *([i] for i in self._others(trajectory))):
             try:
                 texts |= zip(places, await captions([every[i] for i in places], self.captioner), strict=True)
-            except NoEvidence as failure:
+            except NoEvidenceError as failure:
                 error = failure
             if captioned := self._shown(trajectory, texts):
                 return captioned
@@ -342,13 +342,13 @@ async def judge_outcome(
 
     The score is P(success): the number that the form asks for; else of success and failure, by the reply's log-probabilities,
     where there are some; else 0 or 1.
-    Raises NoEvidence where the model says that the record does not show the outcome.
+    Raises NoEvidenceError where the model says that the record does not show the outcome.
     """
     reply = await ask(model, messages, form, prompt, max_tokens, room)
     status = reply.fields[form.verdict]
     reason = reply.fields[form.text] if isinstance(form, ReplyFormat) else ""
     if status == INSUFFICIENT:
-        raise NoEvidence(f"the judge says that the evidence is insufficient{reason and ': '}{reason}")
+        raise NoEvidenceError(f"the judge says that the evidence is insufficient{reason and ': '}{reason}")
     success = status == "success"
     score = _score(reply, form, status)
     if score is None:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.config.toml import read_toml
-from prill.errors import InputError, NoEvidence, Unparsable, UsageError
+from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageError
 from prill.evaluators.evidence import asked_for, goals_of
 from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
 from prill.evaluators.judgement import Judgement
@@ -203,8 +203,8 @@ ASSESSMENT = RecordFormat(
 
 
 def judgement_of(rubric: Rubric, assessment: Assessment, states: Set[int], threshold: float) -> Judgement:
-    """The judgement by an assessment whose model was shown these states. Raises Unparsable when it leaves a criterion out,
-    NoEvidence when none of them can be told from what was shown: that is no failure.
+    """The judgement by an assessment whose model was shown these states. Raises UnparsableError when it leaves a criterion out,
+    NoEvidenceError when none of them can be told from what was shown: that is no failure.
 
     A claim counts with a state that shows it. Success: `threshold` or more of the weight is met, and nothing made the task
     impossible. Score: half the share of the weight, and half a point more for success, so that 0.5 divides and order is kept;
@@ -212,13 +212,13 @@ def judgement_of(rubric: Rubric, assessment: Assessment, states: Set[int], thres
     """
     by_number = {finding.criterion: finding for finding in assessment.criteria}
     if missing := [i for i in range(1, len(rubric.criteria) + 1) if i not in by_number]:
-        raise Unparsable(f"the reply says nothing of criterion {missing[0]} of {len(rubric.criteria)}")
+        raise UnparsableError(f"the reply says nothing of criterion {missing[0]} of {len(rubric.criteria)}")
     criteria = tuple(_verify(criterion, by_number[i], states) for i, criterion in enumerate(rubric.criteria, 1))
     process = _share(criteria)
     why = assessment.obstacle_reason.strip()
     obstacle = None if assessment.obstacle == "none" else f"{assessment.obstacle}: {why}" if why else assessment.obstacle
     if obstacle is None and all(criterion.met == "insufficient_evidence" for criterion in criteria):
-        raise NoEvidence(f"no state shows any criterion met or not met; {_summary(criteria, obstacle)}")
+        raise NoEvidenceError(f"no state shows any criterion met or not met; {_summary(criteria, obstacle)}")
     success = process >= round(threshold, 6) and obstacle is None
     findings = Findings(
         criteria=criteria,
@@ -356,7 +356,7 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
     def _rating_of(self, criteria: Rubric, reply: Reply) -> Rating:
         rating = RELEVANCE.read(reply)
         if len(rating.scores) != len(criteria.criteria):
-            raise Unparsable(f"{len(rating.scores)} scores for {len(criteria.criteria)} criteria")
+            raise UnparsableError(f"{len(rating.scores)} scores for {len(criteria.criteria)} criteria")
         return Rating(rating.description, rating.scores)
 
     async def _conclude(

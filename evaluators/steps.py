@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from prill.errors import NoEvidence, Unparsable, UsageError
+from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.evaluators.evidence import action_text, request, state_text
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
@@ -95,12 +95,12 @@ class StepJudge(StepsSpec, ModelJudge):
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         if not trajectory.steps:
-            raise NoEvidence("the trajectory has no actions")
+            raise NoEvidenceError("the trajectory has no actions")
         states = await captions(self._states(trajectory), self.captioner)
         results = await together([self._step(trajectory, i, states) for i in range(len(trajectory.steps))])
         steps = tuple(step for step, _ in results)
         if self.preset == "prill" and all(step.flagged for step in steps):
-            raise Unparsable(f"no reply holds a label; the first: {steps[0].reason}")
+            raise UnparsableError(f"no reply holds a label; the first: {steps[0].reason}")
         reached = any(step.label == "reached" for step in steps)
         score = round(min(1.0, max(probability for _, probability in results)), 6)
         return Judgement(reached, score, _summary(steps), steps, tuple(step.reward for step in steps))
@@ -116,7 +116,7 @@ class StepJudge(StepsSpec, ModelJudge):
                 self.max_tokens,
                 self.max_chars,
             )
-        except Unparsable as error:
+        except UnparsableError as error:
             return StepVerdict(i, "not_sure", self.away, str(error), flagged=True), 0.0
         word = reply.fields[STEP.verdict]
         label = LABELS[word]

@@ -5,7 +5,7 @@ Run: prill score t.jsonl -o v.jsonl --judge modular --captioner examples/own_cap
 
 from dataclasses import dataclass
 
-from prill import NoEvidence, Observation
+from prill import NoEvidenceError, Observation
 
 
 @dataclass(frozen=True)
@@ -18,5 +18,5 @@ class FirstLines:
 
     async def __call__(self, observation: Observation) -> str:
         if not observation.text:
-            raise NoEvidence("the state has no text")
+            raise NoEvidenceError("the state has no text")
         return "\n".join(observation.text.splitlines()[: self.lines])

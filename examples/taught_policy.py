@@ -7,7 +7,7 @@ Then: prill train policy rows/sft.jsonl -o adapter, and prill rollout … --poli
 
 from collections.abc import Sequence
 
-from prill import Action, NoEvidence, Observation, Step, Task, Trajectory, Unparsable
+from prill import Action, NoEvidenceError, Observation, Step, Task, Trajectory, UnparsableError
 from prill.protocols import LanguageModel, Message
 
 QUESTION = "Goal: {goal}\n\nThe page:\n{page}\n\nRepeat the line to click."
@@ -34,12 +34,12 @@ class Pointer:
         """What `act` would have asked at that step, and the answer that leads to the recorded action."""
         step = trajectory.steps[index]
         if step.action.kind != "click" or not step.action.target:
-            raise Unparsable(f"step {index} clicks nothing: {step.action.kind}")
+            raise UnparsableError(f"step {index} clicks nothing: {step.action.kind}")
         return question(trajectory.task.goal, step.observation), step.action.target
 
 
 def question(goal: str, observation: Observation) -> list[Message]:
     """The messages of both: what is played is what is taught."""
     if not observation.text:
-        raise NoEvidence("the page was recorded without its text")
+        raise NoEvidenceError("the page was recorded without its text")
     return [Message("user", (QUESTION.format(goal=goal, page=observation.text),))]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
-from prill.errors import MissingExtra, TransportFailure, UsageError
+from prill.errors import MissingExtraError, TransportError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,7 +150,7 @@ def _encoder(folder: Path) -> tuple[Any, Any]:
     try:
         from transformers import AutoModel, AutoTokenizer
     except ImportError:
-        raise MissingExtra("transformers", "local") from None
+        raise MissingExtraError("transformers", "local") from None
     from prill.models.local.weights import cause_of, library_errors
 
     if not (folder / "config.json").is_file():
@@ -185,7 +185,7 @@ class EndpointEmbedder:
         self._ledger = Ledger(price_of(model), name=model)
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """The vectors in the order of the texts. Raises TransportFailure for an answer that holds others."""
+        """The vectors in the order of the texts. Raises TransportError for an answer that holds others."""
         import numpy as np
 
         from prill.models.prompts import estimate_tokens
@@ -203,14 +203,14 @@ class EndpointEmbedder:
             if self._ledger.price is not None:  # else the cost of all that it is asked for would be unknown
                 booking.settle(tokens or estimate_tokens("".join(inputs)), 0, 0)
             if len(vectors) != len(inputs):
-                raise TransportFailure(f"the endpoint gave {len(vectors)} vectors for {len(inputs)} texts")
+                raise TransportError(f"the endpoint gave {len(vectors)} vectors for {len(inputs)} texts")
             rows += vectors
         if rows and len({len(row) for row in rows}) != 1:
-            raise TransportFailure("the endpoint gave vectors of different lengths")
+            raise TransportError("the endpoint gave vectors of different lengths")
         with np.errstate(over="ignore"):
             found = np.array(rows, np.float32).reshape(len(rows), len(rows[0]) if rows else 0)
         if not np.isfinite(found).all():  # no distance to it could be told
-            raise TransportFailure("the endpoint gave a vector with a number beyond what vectors hold")
+            raise TransportError("the endpoint gave a vector with a number beyond what vectors hold")
         return normalized(found)
 
 

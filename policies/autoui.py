@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from prill.actions.phone import AUTO_UI_SWIPES, TAP_DISTANCE, dual_point
-from prill.errors import NoEvidence
+from prill.errors import NoEvidenceError
 from prill.models.prompts import load_prompt
 from prill.policies.cogagent import FIXED
 from prill.protocols import Image, LanguageModel, Message
@@ -66,11 +66,11 @@ class AutoUI:
         """The next step.
 
         Raises:
-            NoEvidence: There is no screenshot.
-            Unscored: The model gives no usable answer.
+            NoEvidenceError: There is no screenshot.
+            UnscoredError: The model gives no usable answer.
         """
         if observation.screenshot is None:
-            raise NoEvidence("autoui looks at screenshots, and this state has none")
+            raise NoEvidenceError("autoui looks at screenshots, and this state has none")
         template = load_prompt("prill.policies", "auto_ui")
         prompt = template.fill({"previous": "".join(f"{text} " for text in self._done[-HISTORY:]), "goal": self._goal})["user"]
         if callable(self.model):

@@ -20,7 +20,7 @@ from prill.actions.grounded import split_reply, thousandths
 from prill.actions.keys import key_names
 from prill.actions.phone import IPHONE_POINTS, SWIPES, TAP_DISTANCE, dual_point
 from prill.actions.targets import read_target
-from prill.errors import NoEvidence, Unparsable, UsageError
+from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.models.prompts import load_prompt
 from prill.models.replies import excerpt
 from prill.protocols import Image, LanguageModel, Message
@@ -103,8 +103,8 @@ class CogAgent:
         """The next step.
 
         Raises:
-            NoEvidence: There is no screenshot.
-            Unscored: The model gives no usable answer.
+            NoEvidenceError: There is no screenshot.
+            UnscoredError: The model gives no usable answer.
         """
         question = self._question(self._task, observation, self._done)
         reply = await self.model.complete((question,), max_tokens=self.max_tokens, prompt=self.fingerprint(self._task.platform))
@@ -120,8 +120,8 @@ class CogAgent:
         """What `act` sends at that step, and the reply that it reads as the recorded action, with the recorded thought.
 
         Raises:
-            NoEvidence: There is no screenshot.
-            Unparsable: The action cannot be expressed here.
+            NoEvidenceError: There is no screenshot.
+            UnparsableError: The action cannot be expressed here.
         """
         step, platform = trajectory.steps[index], trajectory.task.platform
         done: list[tuple[str, str]] = []
@@ -133,14 +133,14 @@ class CogAgent:
         question = self._question(trajectory.task, step.observation, done)
         if operation is None:
             what = excerpt(step.action.text or step.action.kind)
-            raise Unparsable(f"{what} has no words in the language of CogAgent's {self.generation} model")
+            raise UnparsableError(f"{what} has no words in the language of CogAgent's {self.generation} model")
         return (
             question,
         ), f"{step.thought}\nGrounded Operation: {operation}" if step.thought else f"Grounded Operation: {operation}"
 
     def _question(self, task: Task, observation: Observation, done: Sequence[tuple[str, str]]) -> Message:
         if observation.screenshot is None:
-            raise NoEvidence("cogagent looks at screenshots, and this state has none")
+            raise NoEvidenceError("cogagent looks at screenshots, and this state has none")
         values = {"goal": task.goal}
         if self.generation == "9b":
             lines = (f"\n{number}. {operation}\t{sentence}" for number, (operation, sentence) in enumerate(done))

@@ -21,8 +21,8 @@ from msgspec import Meta
 from prill.actions.elements import element_id
 from prill.actions.phone import DEVICE_NAMES
 from prill.actions.targets import read_target
-from prill.actions.webarena import UnreadableAction, describe, element_line, read_action, write_action
-from prill.errors import NoEvidence, Unparsable
+from prill.actions.webarena import UnreadableActionError, describe, element_line, read_action, write_action
+from prill.errors import NoEvidenceError, UnparsableError
 from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
 from prill.models.replies import excerpt
 from prill.policies.miniwob_text import LINE
@@ -99,11 +99,11 @@ class React:
         """The next step.
 
         Raises:
-            NoEvidence: The state has no text.
-            Unscored: The model gives no usable answer.
+            NoEvidenceError: The state has no text.
+            UnscoredError: The model gives no usable answer.
         """
         if observation.text is None:
-            raise NoEvidence("react reads the text of the page, and this state has none")
+            raise NoEvidenceError("react reads the text of the page, and this state has none")
         page = numbered(observation.text)
         messages = self._messages(self._task, observation, page, self._done, self._advice)
         prompt = prompt_hash(self.spec, self._task.platform)
@@ -113,7 +113,7 @@ class React:
             thought, written = split_reply(reply.text)
             try:
                 action = self._read(written, page, self._task.platform)
-            except UnreadableAction as problem:
+            except UnreadableActionError as problem:
                 action = Action("other", reply.text.strip() if written is None else written)
                 advice = self._advised(problem)
                 self._done, self._advice = "", advice if self.spec.hint else "none"
@@ -128,31 +128,33 @@ class React:
         """What `act` sends at that step, and the reply that it reads as the recorded action, with the recorded thought.
 
         Raises:
-            NoEvidence: The state has no text.
-            Unparsable: The action cannot be expressed here, or is on an element that the agent is not shown.
+            NoEvidenceError: The state has no text.
+            UnparsableError: The action cannot be expressed here, or is on an element that the agent is not shown.
         """
         step, task = trajectory.steps[index], trajectory.task
         if step.observation.text is None:
-            raise NoEvidence("react reads the text of the page, and this state has none")
+            raise NoEvidenceError("react reads the text of the page, and this state has none")
         page = numbered(step.observation.text)
         done, advice = self._came_of(trajectory.steps[index - 1], task.platform) if index else ("", "")
         messages = self._messages(task, step.observation, page, done, advice)
         number = page.number(step.action)
         if number is not None and element_line(number, cut(page.text, self.spec.observation_tokens)) is None:
-            raise Unparsable(f"{excerpt(step.action.text or step.action.kind)} is on an element that the agent is not shown")
+            raise UnparsableError(
+                f"{excerpt(step.action.text or step.action.kind)} is on an element that the agent is not shown"
+            )
         written = (write_action if task.platform == "web" else write_phone_action)(step.action, number)
         thought = f"{_unticked(step.thought or '')} {_examples().wording['phrase']} ".lstrip() if self.spec.reasoning else ""
         reply = f"{thought}```{written}```"
         try:
             read = self._read(split_reply(reply)[1], page, task.platform)
-        except UnreadableAction:
+        except UnreadableActionError:
             read = Action("other")
         if (
             written is None
             or (read.is_final, read.value or "") != (step.action.is_final, step.action.value or "")
             or (read.kind != step.action.kind and not read.is_final)
         ):
-            raise Unparsable(f"{excerpt(step.action.text or step.action.kind)} has no words in the language of react")
+            raise UnparsableError(f"{excerpt(step.action.text or step.action.kind)} has no words in the language of react")
         return messages, reply
 
     def _messages(
@@ -170,17 +172,17 @@ class React:
         written = None if step.thought is None and self.spec.reasoning else step.action.text
         try:
             return self._read(written, numbered(step.observation.text or ""), platform).text, ""
-        except UnreadableAction as problem:
+        except UnreadableActionError as problem:
             return "", self._advised(problem) if self.spec.hint else "none"
 
-    def _advised(self, problem: UnreadableAction) -> str:
+    def _advised(self, problem: UnreadableActionError) -> str:
         words = "your reasoning, the summarising phrase, and " if self.spec.reasoning else ""
         return f"Nothing was done: {problem}. Reply with {words}one action between triple back-ticks."
 
     def _read(self, written: str | None, page: NumberedText, platform: Platform) -> Action:
-        """The action with its element's line as target, described as logs do. Raises UnreadableAction."""
+        """The action with its element's line as target, described as logs do. Raises UnreadableActionError."""
         if written is None:
-            raise UnreadableAction("the reply has no action between triple back-ticks")
+            raise UnreadableActionError("the reply has no action between triple back-ticks")
         on_web = platform == "web"
         action = read_action(written) if on_web else read_phone_action(written)
         if on_web or action.target is not None:
@@ -204,7 +206,7 @@ def read_phone_action(text: str) -> Action:
     """The action that an agent wrote; `target` is `[number]`.
 
     Unlike in a browser, `type` presses Enter only for `[1]` at its end. `swipe` says where the finger goes: up shows what is
-    further down. Raises UnreadableAction for everything else.
+    further down. Raises UnreadableActionError for everything else.
     """
     text = text.strip()
     if (button := _BUTTONS.get(text.lower())) is not None:
@@ -213,7 +215,7 @@ def read_phone_action(text: str) -> Action:
         return Action("swipe", f"swipe [{swipe[1]}]", value=swipe[1])
     verb = re.match(r"tap|click|type|stop", text)
     if verb is None:
-        raise UnreadableAction(f"{excerpt(text)} is no action; the actions are {_EXPECTED}")
+        raise UnreadableActionError(f"{excerpt(text)} is no action; the actions are {_EXPECTED}")
     if verb[0] == "tap":
         return read_action("click" + text.removeprefix("tap"))
     if verb[0] == "type" and not text.endswith(("[0]", "[1]")):

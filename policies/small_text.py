@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
-from prill.errors import NoEvidence, Unparsable
+from prill.errors import NoEvidenceError, UnparsableError
 from prill.models.prompts import clean, load_prompt
 from prill.policies.miniwob_text import Element, Page
 from prill.protocols import Message
@@ -95,8 +95,8 @@ class SmallText:
         """The next step; `stop` where the page allows nothing.
 
         Raises:
-            NoEvidence: The state has no text.
-            ContextTooLong: The request does not fit the model's window.
+            NoEvidenceError: The state has no text.
+            ContextTooLongError: The request does not fit the model's window.
         """
         page, choices = read_page(self._task.goal, observation.text)
         if not choices:
@@ -115,14 +115,16 @@ class SmallText:
         """What this policy is asked at that step, and the answer that is its action.
 
         Raises:
-            NoEvidence: The state has no text.
-            Unparsable: The action is not among those that it would choose from.
+            NoEvidenceError: The state has no text.
+            UnparsableError: The action is not among those that it would choose from.
         """
         step = trajectory.steps[index]
         page, choices = read_page(trajectory.task.goal, step.observation.text)
         choice = next((choice for choice in choices if _same(choice.action, step.action)), None)
         if choice is None:
-            raise Unparsable(f"step {index + 1}: {step.action.text or step.action.kind} is no action that this page allows")
+            raise UnparsableError(
+                f"step {index + 1}: {step.action.text or step.action.kind} is no action that this page allows"
+            )
         return _messages(trajectory.task, page, [_told(before.action) for before in trajectory.steps[:index]]), choice.words
 
     def _chooser(self) -> Chooser:
@@ -141,9 +143,9 @@ class SmallText:
 
 
 def read_page(goal: str, text: str | None) -> tuple[str, list[Choice]]:
-    """The page in few words, and every action that it allows. Raises NoEvidence without a text."""
+    """The page in few words, and every action that it allows. Raises NoEvidenceError without a text."""
     if text is None:
-        raise NoEvidence("small-text reads the text of the page, and this state has none")
+        raise NoEvidenceError("small-text reads the text of the page, and this state has none")
     lines: list[str] = []
     choices: dict[str, Choice] = {}
     above: dict[int, Element] = {}

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prill.errors import EndpointError, EnvironmentFailure, InputError, NoEvidence, PrillError, Unparsable, Unscored, UsageError
+from prill.errors import (
+    EndpointError,
+    EnvironmentFailedError,
+    InputError,
+    NoEvidenceError,
+    PrillError,
+    UnparsableError,
+    UnscoredError,
+    UsageError,
+)
 from prill.lazy import lazily
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
 
@@ -125,7 +134,7 @@ __all__ = [
     "DevicesConfig",
     "EndpointError",
     "EnvironmentConfig",
-    "EnvironmentFailure",
+    "EnvironmentFailedError",
     "EpisodesConfig",
     "EvaluatorInfo",
     "FilterConfig",
@@ -143,7 +152,7 @@ __all__ = [
     "MergeConfig",
     "MiniWobConfig",
     "ModelConfig",
-    "NoEvidence",
+    "NoEvidenceError",
     "Observation",
     "OwnEnvironmentConfig",
     "PolicyConfig",
@@ -173,8 +182,8 @@ __all__ = [
     "TrainCaptionerConfig",
     "TrainPolicyConfig",
     "Trajectory",
-    "Unparsable",
-    "Unscored",
+    "UnparsableError",
+    "UnscoredError",
     "Usage",
     "UsageError",
     "Verdict",

@@ -1,24 +1,24 @@
 """Everything prill raises on purpose, named by the boundary that broke.
 
 PrillError
-├── UsageError             the call is wrong: unknown evaluator, missing prompt value, budget without a price
-│   └── MissingExtra       an optional package is not installed
-├── EndpointError          no call can succeed: unreachable server, refused key, unknown model, no vision
-│   └── EndpointGoneError  an endpoint that answers nothing any more, for minutes
-├── AnswerPending          a batch has not brought the answer to a call yet
-├── EnvironmentFailure     a browser, phone or simulator broke
-└── Unscored               one trajectory cannot be judged; `.code` is the reason that its verdict carries
-    ├── InputError            input: the trajectory or a file it names is broken
-    ├── NoEvidence            no_evidence: what the evaluator needs was not recorded
-    ├── TransportFailure      transport: errors or silence after every retry
-    ├── CallTimeout           timeout
-    ├── Refusal               refusal
-    ├── Truncated             truncated
-    ├── Unparsable            parse
-    ├── ContextTooLong        context
-    └── BudgetSpent           budget
+├── UsageError               the call is wrong: unknown judge, missing prompt value, budget without a price
+│   └── MissingExtraError    an optional package is not installed
+├── EndpointError            no call can succeed: unreachable server, refused key, unknown model, no vision
+│   └── EndpointGoneError    an endpoint that has answered nothing for minutes
+├── AnswerPendingError       a batch has not brought the answer to a call yet
+├── EnvironmentFailedError   a browser, phone or simulator broke
+└── UnscoredError            one trajectory cannot be judged; `.code` is the reason that its verdict carries
+    ├── InputError           input: the trajectory or a file it names is broken
+    ├── NoEvidenceError      no_evidence: what the judge needs was not recorded
+    ├── TransportError       transport: errors or silence after every retry
+    ├── CallTimeoutError     timeout
+    ├── RefusalError         refusal
+    ├── TruncatedError       truncated
+    ├── UnparsableError      parse
+    ├── ContextTooLongError  context
+    └── BudgetSpentError     budget
 
-An Unscored error becomes a verdict in one place (`prill.evaluators.judgement.verdict_of`). UsageError and EndpointError
+An UnscoredError becomes a verdict in one place (`prill.evaluators.judgement.verdict_of`). UsageError and EndpointError
 are about the run, not about a trajectory: they end it, and what was already judged stays on disk.
 """
 
@@ -56,7 +56,7 @@ class UsageError(PrillError):
         self.parameters = parameters
 
 
-class MissingExtra(UsageError, ImportError):
+class MissingExtraError(UsageError, ImportError):
     """An optional package is missing; the message names the `pip install` to run, of the package itself without an extra."""
 
     def __init__(self, package: str, extra: str | None = None) -> None:
@@ -72,51 +72,51 @@ class EndpointGoneError(EndpointError):
     """The endpoint has answered nothing for a while, though many calls tried. The run may be taken up when it is back."""
 
 
-class AnswerPending(PrillError):
+class AnswerPendingError(PrillError):
     """The answer to a call is still to come, in a batch: there is no verdict yet, and no failure (see `prill.batches`)."""
 
 
-class EnvironmentFailure(PrillError):
+class EnvironmentFailedError(PrillError):
     """An environment broke; the episode ends with this on its record."""
 
 
-class Unscored(PrillError):
+class UnscoredError(PrillError):
     """This trajectory cannot be judged. Never a failure of the agent."""
 
     code: UnscoredReason = "parse"
 
 
-class InputError(Unscored):
+class InputError(UnscoredError):
     """A trajectory, or a file that it names, is broken. The message says where and what to do."""
 
     code = "input"
 
 
-class NoEvidence(Unscored):
+class NoEvidenceError(UnscoredError):
     """The trajectory does not hold what this evaluator looks at."""
 
     code = "no_evidence"
 
 
-class TransportFailure(Unscored):
+class TransportError(UnscoredError):
     """The endpoint gave errors, or dropped the connection, on every attempt."""
 
     code = "transport"
 
 
-class CallTimeout(Unscored):
+class CallTimeoutError(UnscoredError):
     """The endpoint did not answer in time on any attempt."""
 
     code = "timeout"
 
 
-class Refusal(Unscored):
+class RefusalError(UnscoredError):
     """The model, or its content filter, declined."""
 
     code = "refusal"
 
 
-class Truncated(Unscored):
+class TruncatedError(UnscoredError):
     """The reply hit its token limit, also with twice the limit. `text` is as much of it as there is."""
 
     code = "truncated"
@@ -126,13 +126,13 @@ class Truncated(Unscored):
         self.text = text
 
 
-class Unparsable(Unscored):
+class UnparsableError(UnscoredError):
     """The reply holds no answer among those offered."""
 
     code = "parse"
 
 
-class ContextTooLong(Unscored):
+class ContextTooLongError(UnscoredError):
     """The request does not fit the model's window. `tokens`: how many it has without the reply, where the endpoint said so."""
 
     code = "context"
@@ -142,7 +142,7 @@ class ContextTooLong(Unscored):
         self.tokens = tokens
 
 
-class BudgetSpent(Unscored):
+class BudgetSpentError(UnscoredError):
     """The money limit is reached; the call was not made."""
 
     code = "budget"

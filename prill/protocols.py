@@ -102,7 +102,7 @@ class Form(Protocol):
             The fields by name.
 
         Raises:
-            Unparsable: The answer does not have this form.
+            UnparsableError: The answer does not have this form.
         """
         ...
 
@@ -131,7 +131,7 @@ class LanguageModel(Protocol):
             The answer.
 
         Raises:
-            Unscored: There is no usable answer to this call.
+            UnscoredError: There is no usable answer to this call.
             EndpointError: No call can succeed.
         """
         ...
@@ -233,7 +233,7 @@ class Captioner(Protocol):
             The text.
 
         Raises:
-            NoEvidence: The observation lacks what this captioner reads.
+            NoEvidenceError: The observation lacks what this captioner reads.
         """
         ...
 
@@ -411,8 +411,8 @@ class Policy(Protocol):
             The step: what the agent saw of the state, the action, and the reason for it.
 
         Raises:
-            NoEvidence: The observation lacks what this policy reads.
-            Unscored: The agent's model gives no usable answer.
+            NoEvidenceError: The observation lacks what this policy reads.
+            UnscoredError: The agent's model gives no usable answer.
         """
         ...
 
@@ -432,8 +432,8 @@ class Demonstrator(Policy, Protocol):
             The messages that this policy sends at that step, and the reply that is the recorded action.
 
         Raises:
-            NoEvidence: The state lacks what this policy reads.
-            Unparsable: The recorded action cannot be expressed in this policy's language.
+            NoEvidenceError: The state lacks what this policy reads.
+            UnparsableError: The recorded action cannot be expressed in this policy's language.
         """
         ...
 
@@ -453,7 +453,7 @@ class Learner(Policy, Protocol):
             The lesson.
 
         Raises:
-            Unscored: There is no lesson.
+            UnscoredError: There is no lesson.
         """
         ...
 
@@ -471,7 +471,7 @@ class Environment(Protocol):
             The first state.
 
         Raises:
-            EnvironmentFailure: The environment broke.
+            EnvironmentFailedError: The environment broke.
             UsageError: The task is not one of this environment's.
         """
         ...
@@ -486,7 +486,7 @@ class Environment(Protocol):
             The state after it, and whether the environment ended the episode.
 
         Raises:
-            EnvironmentFailure: The environment broke.
+            EnvironmentFailedError: The environment broke.
             UsageError: No episode is open.
         """
         ...
@@ -511,7 +511,7 @@ class Locator(Protocol):
             where the element is not known or not on the screen.
 
         Raises:
-            EnvironmentFailure: The environment broke.
+            EnvironmentFailedError: The environment broke.
         """
         ...
 
@@ -553,7 +553,7 @@ class Lender(Protocol[E]):
             A context manager that waits for a free environment.
 
         Raises:
-            EnvironmentFailure: No environment works.
+            EnvironmentFailedError: No environment works.
         """
         ...
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -21,7 +21,7 @@ class Served:
     """The base of such sites: `with Shop() as shop: shop.url`, or `async with`. It can be opened again after it was closed.
 
     `port` is that of the first application, the others take the next ones; 0: any free ones. Raises UsageError for a number
-    that is no port, EnvironmentFailure when a port is taken.
+    that is no port, EnvironmentFailedError when a port is taken.
     """
 
     _what: ClassVar[str]
@@ -50,7 +50,7 @@ class Served:
         self._thread.start()
         if not started.wait(_START_TIMEOUT) or failed:
             self.close()
-            raise EnvironmentFailure(f"the {self._what} does not start: {failed[0] if failed else 'no answer'}")
+            raise EnvironmentFailedError(f"the {self._what} does not start: {failed[0] if failed else 'no answer'}")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Protocol
 
 from msgspec import Meta
 
-from prill.errors import NoEvidence, Unparsable
+from prill.errors import NoEvidenceError, UnparsableError
 from prill.models.prompts import NONCE, clean, load_prompt, quoted, shorten
 from prill.protocols import Image, Message
 from prill.types import Action, Platform, Point, Trajectory
@@ -38,7 +38,7 @@ class Teacher(Protocol):
             The messages of the question, and the answer that is the recorded action.
 
         Raises:
-            Unscored: There is no question or no answer.
+            UnscoredError: There is no question or no answer.
         """
         ...
 
@@ -64,14 +64,14 @@ class PlainTeacher:
         """The question about a recorded step, and its answer.
 
         Raises:
-            NoEvidence: Nothing of the state would be shown.
-            Unparsable: The action cannot be expressed here.
+            NoEvidenceError: Nothing of the state would be shown.
+            UnparsableError: The action cannot be expressed here.
         """
         state = trajectory.steps[index].observation
         text = state.text or state.caption if self.text else None
         screenshot = state.screenshot if self.images else None
         if not text and screenshot is None:
-            raise NoEvidence("nothing that is shown of the state was recorded")
+            raise NoEvidenceError("nothing that is shown of the state was recorded")
         before = [action_line(step.action) for step in trajectory.steps[:index]]
         shown = before[len(before) - self.history :] if self.history < len(before) else before
         lines = [f"{len(before) - len(shown) + i}. {line}" for i, line in enumerate(shown, 1)]
@@ -86,7 +86,7 @@ class PlainTeacher:
         )
         answer = action_line(trajectory.steps[index].action)
         if not answer or answer == "other":
-            raise Unparsable("the action was recorded without words")
+            raise UnparsableError("the action was recorded without words")
         picture = () if screenshot is None else (Image(screenshot),)
         return (Message("system", (turns["system"],)), Message("user", (*picture, turns["user"]))), answer
 

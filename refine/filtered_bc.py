@@ -29,7 +29,7 @@ from prill.config.registry import OptionError, check_options
 from prill.config.toml import read_table
 from prill.config.values import Config, PartConfig, plain
 from prill.episodes.run_folder import LABELS
-from prill.errors import BudgetSpent, UsageError
+from prill.errors import BudgetSpentError, UsageError
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.registry import make_judge
 from prill.io.checksums import Checksums
@@ -479,7 +479,7 @@ class _Line:
         spec, rows = self.study.training_of(self.seed), folder / ROWS
         lines, left_out = self._rows(rows)
         try:
-            if short := sum(verdict.unscored == BudgetSpent.code for verdict in verdicts):
+            if short := sum(verdict.unscored == BudgetSpentError.code for verdict in verdicts):
                 raise UsageError(f"the budget is used up (unscored: budget {short} of {len(verdicts)}); a higher one goes on")
             require_steps(filtered)
             if not lines:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Protocol
 from msgspec import Meta
 
 from prill.config.values import Config
-from prill.errors import Unparsable, UsageError
+from prill.errors import UnparsableError, UsageError
 from prill.models.calls import limits_of
 from prill.models.prompts import NONCE, clean, estimate_tokens, load_prompt, quoted
 from prill.models.registry import ModelLike
@@ -79,15 +79,15 @@ class Reflector:
             The lesson.
 
         Raises:
-            Unscored: The model gives no usable answer.
-            Unparsable: The model's answer is empty.
+            UnscoredError: The model gives no usable answer.
+            UnparsableError: The model's answer is empty.
         """
         messages = self.messages(trajectory, verdict, lessons, await self._room())
         for _ in range(self.spec.lesson_tries):
             reply = await self.model.complete(messages, max_tokens=self.spec.lesson_tokens, prompt=self.prompt)
             if text := clean(reply.text.rpartition("</think>")[2]).strip():
                 return text
-        raise Unparsable("the model gave an empty lesson")
+        raise UnparsableError("the model gave an empty lesson")
 
     def messages(
         self, trajectory: Trajectory, verdict: Verdict, lessons: Sequence[str], tokens: int | None = None

@@ -21,7 +21,7 @@ from prill.config.toml import read_table
 from prill.episodes.loop import is_unpaid
 from prill.episodes.record import Episode, Recorded, record
 from prill.episodes.run_folder import LABELS, RunFolder
-from prill.errors import BudgetSpent, NoEvidence, Unscored, UsageError
+from prill.errors import BudgetSpentError, NoEvidenceError, UnscoredError, UsageError
 from prill.evaluators.judgement import Judgement, verdict_of
 from prill.io.append_log import AppendLog
 from prill.io.checksums import Checksums
@@ -198,7 +198,7 @@ class LabelJudge:
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         success = self._now().get(trajectory.id)
         if success is None:
-            raise NoEvidence("the oracle did not decide")
+            raise NoEvidenceError("the oracle did not decide")
         return Judgement(success, float(success), "the label says so")
 
     def _now(self) -> dict[str, bool | None]:
@@ -328,7 +328,9 @@ class _Run(Generic[E]):
             if verdict.success is not None or not (retry_unscored or verdict.unscored in RETRIED):
                 self._verdicts[verdict.id] = decided(verdict, self._threshold)
         for id, lesson in read_lessons(self._out / LESSONS).items():
-            if lesson.text is not None or not (retry_unscored or (lesson.problem or "").startswith(f"{BudgetSpent.code}: ")):
+            if lesson.text is not None or not (
+                retry_unscored or (lesson.problem or "").startswith(f"{BudgetSpentError.code}: ")
+            ):
                 self._lessons[id] = lesson
 
     def _attempts(self, challenge: Challenge[E]) -> list[Attempt]:
@@ -468,7 +470,7 @@ class _Run(Generic[E]):
         with metered() as meter:
             try:
                 text = await learner.reflect(trajectory, verdict)
-            except Unscored as failure:
+            except UnscoredError as failure:
                 problem = f"{failure.code}: {failure}"
         self._keep(Lesson(id=trajectory.id, text=text, status=verdict.reason, problem=problem, usage=meter.usage))
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prill.errors import InputError, NoEvidence, Unscored
+from prill.errors import InputError, NoEvidenceError, UnscoredError
 from prill.evaluators.labels import template_of
 from prill.io.images import file_hash, open_checked
 from prill.models.request import worded
@@ -151,7 +151,7 @@ def _lessons(steps: Iterable[KeptStep], teacher: Teacher, place: Callable[[str],
                 if path not in good:
                     open_checked(path)
                     good.add(path)
-        except Unscored as error:
+        except UnscoredError as error:
             why = {"input": BAD_IMAGE, "no_evidence": NOTHING_SHOWN}.get(error.code, NO_WORDS)
             note(step, why, f"{step.trajectory.id}, step {step.index}: {error}")
             continue
@@ -200,9 +200,9 @@ def _by_state(steps: Iterable[KeptStep], note: Note) -> dict[Hashable, list[Kept
         state, task = step.trajectory.steps[step.index].observation, step.trajectory.task
         try:
             if not any((state.text, state.caption, state.screenshot)):
-                raise NoEvidence("nothing was recorded of its state")
+                raise NoEvidenceError("nothing was recorded of its state")
             picture = None if state.screenshot is None else file_hash(state.screenshot)
-        except (InputError, NoEvidence) as error:
+        except (InputError, NoEvidenceError) as error:
             why = BAD_IMAGE if isinstance(error, InputError) else NOTHING_SHOWN
             note(step, why, f"{step.trajectory.id}, step {step.index}: {error}")
             continue

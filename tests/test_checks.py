@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import prill
 from prill.checks import check_record
 from prill.cli import main
-from prill.errors import EndpointError, InputError, NoEvidence, UsageError
+from prill.errors import EndpointError, InputError, NoEvidenceError, UsageError
 from prill.evaluators import Constant, Vote
 from prill.scoring.scorer import score_files
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, StepLabel, Task, Trajectory, Verdict
@@ -164,7 +164,7 @@ def test_what_a_judge_raises_is_unscored_and_told_once(caplog: pytest.LogCapture
 
 
 def test_reasons_and_ends_of_runs_stay_what_they_are() -> None:
-    verdicts = prill.score(RUNS[:2], Raising(lambda: NoEvidence("no page")))
+    verdicts = prill.score(RUNS[:2], Raising(lambda: NoEvidenceError("no page")))
     assert [(v.unscored, v.reason) for v in verdicts] == [(None, ""), ("no_evidence", "no page")]
     for error in (EndpointError("nobody there"), UsageError("no such model")):
         with pytest.raises(type(error), match=str(error)):

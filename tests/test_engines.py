@@ -23,7 +23,7 @@ from PIL import Image
 from prill.captioner.bulk import CaptionTally, caption_files
 from prill.captioner.files import read_captions
 from prill.config.registry import OptionError
-from prill.errors import EndpointGoneError, MissingExtra, NoEvidence, PrillError, UsageError
+from prill.errors import EndpointGoneError, MissingExtraError, NoEvidenceError, PrillError, UsageError
 from prill.evaluators.registry import make_judge
 from prill.io.verdict_log import VerdictLog
 from prill.protocols import Engine, Evaluator, Work
@@ -75,7 +75,7 @@ class Captioner:
         assert observation.screenshot is not None
         with Image.open(observation.screenshot) as picture:
             if picture.width == 1:
-                raise NoEvidence("too small")
+                raise NoEvidenceError("too small")
             return f"{picture.width} wide"
 
 
@@ -298,7 +298,7 @@ async def test_engine_captions_each_picture_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [MissingExtra("torch", "local"), OptionError("k is unknown", "k"), EndpointGoneError("nothing answers")]
+    "error", [MissingExtraError("torch", "local"), OptionError("k is unknown", "k"), EndpointGoneError("nothing answers")]
 )
 async def test_error_of_a_worker_keeps_its_words(tmp_path: Path, judge: Judge, error: PrillError) -> None:
     judge.error = error
@@ -316,7 +316,7 @@ def test_engines_are_made_by_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="did you mean 'ray'"):
         make_engine("rays")
     if not HAS_RAY:
-        with pytest.raises(MissingExtra, match=r"pip install 'prill\[ray\]'"):
+        with pytest.raises(MissingExtraError, match=r"pip install 'prill\[ray\]'"):
             make_engine("ray", workers=2)
         return
     engine = make_engine({"name": "ray", "workers": 2, "gpus": 0.5})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import prill
-from prill.errors import InputError, MissingExtra, UsageError
+from prill.errors import InputError, MissingExtraError, UsageError
 from prill.evaluators import Constant
 from prill.types import (
     Action,
@@ -190,7 +190,7 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
         return original(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", find)
-    with pytest.raises(MissingExtra, match="pip install datasets"):
+    with pytest.raises(MissingExtraError, match="pip install datasets"):
         prill.to_dataset(LABELS)
-    with pytest.raises(MissingExtra, match="pip install datasets"):
+    with pytest.raises(MissingExtraError, match="pip install datasets"):
         prill.from_dataset(None)  # type: ignore[call-overload]

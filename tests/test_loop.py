@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from prill.episodes.loop import run_episode
-from prill.errors import EnvironmentFailure, Refusal
+from prill.errors import EnvironmentFailedError, RefusalError
 from prill.io.store import write_trajectories
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -27,7 +27,7 @@ class Counter:
         await asyncio.sleep(self.slow)
         self.seen += 1
         if self.seen > self.breaks_after:
-            raise EnvironmentFailure("the browser is gone")
+            raise EnvironmentFailedError("the browser is gone")
         return Observation(text=str(self.seen)), self.seen >= self.ends_after
 
     async def close(self) -> None:
@@ -70,7 +70,7 @@ async def test_half_characters_are_marks_in_records(tmp_path: Path) -> None:
         async def step(self, action: Action) -> tuple[Observation, bool]:
             seen.append(action.value)
             if self.breaks_after == 0:
-                raise EnvironmentFailure(half)
+                raise EnvironmentFailedError(half)
             return Observation(text=half, caption="\ud83d\ude00"), False
 
     class Typist(Clicker):
@@ -103,7 +103,7 @@ async def test_located_action_only_recorded() -> None:
 
         async def locate(self, action: Action) -> Action:
             if self.seen == 2:
-                raise EnvironmentFailure("the page does not answer")
+                raise EnvironmentFailedError("the page does not answer")
             return replace(action, target="[1] button 'More'", point=(0.25, 0.5))
 
         async def step(self, action: Action) -> tuple[Observation, bool]:
@@ -161,7 +161,7 @@ async def test_watcher_sees_every_action() -> None:
 async def test_mute_agent_leaves_its_state() -> None:
     class Mute(Clicker):
         async def act(self, observation: Observation) -> Step:
-            raise Refusal("I would rather not")
+            raise RefusalError("I would rather not")
 
     trajectory = await run_episode(Mute(), Counter(), TASK, id="a")
     assert (trajectory.final, trajectory.metadata["ended_by"]) == (Observation(text="0"), "error")

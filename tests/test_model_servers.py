@@ -15,7 +15,7 @@ from PIL import Image as Picture
 
 from prill.captioner import VLMCaptioner
 from prill.captioner.ocr import OCRCaptioner, TextBox
-from prill.errors import EndpointError, Unscored
+from prill.errors import EndpointError, UnscoredError
 from prill.models import OpenAIModel
 from prill.policies import AutoUI
 from prill.protocols import Image, Message
@@ -115,7 +115,7 @@ async def test_auto_ui_plays_by_its_own_program(served: Server, shot: Observatio
         first = (await policy.act(shot)).action
         assert (first.kind, first.point) == ("click", (0.4154, 0.7191))
         policy.reset(Task(goal="impossible", platform="android"))
-        with pytest.raises((EndpointError, Unscored), match="out of memory"):
+        with pytest.raises((EndpointError, UnscoredError), match="out of memory"):
             await policy.act(shot)
 
 
@@ -160,5 +160,5 @@ async def test_requests_without_a_picture_are_refused(served: Server, shot: Obse
     with served("auto_ui_server.py", "serve_base.py") as url:
         model = OpenAIModel("auto-ui", base_url=url, retries=0)
         for parts in (("words",), (Image(str(shot.screenshot)), Image(str(shot.screenshot)), "words")):
-            with pytest.raises((EndpointError, Unscored), match="400|expected one picture"):
+            with pytest.raises((EndpointError, UnscoredError), match="400|expected one picture"):
                 await model.complete((Message("user", parts),), max_tokens=5)

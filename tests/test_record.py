@@ -16,7 +16,7 @@ import pytest
 from prill.emulators.pool import Pool
 from prill.episodes.record import Episode, Recorded, record
 from prill.episodes.run_folder import RunFolder
-from prill.errors import EndpointError, EnvironmentFailure, TransportFailure, UsageError
+from prill.errors import EndpointError, EnvironmentFailedError, TransportError, UsageError
 from prill.io.store import read_labels, read_trajectories
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
@@ -32,7 +32,7 @@ class Counter:
         self.begun += 1
         self.seen = 0
         if self.dead:
-            raise EnvironmentFailure("the phone is gone")
+            raise EnvironmentFailedError("the phone is gone")
         return Observation(text="0")
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
@@ -42,7 +42,7 @@ class Counter:
         self.inside -= 1
         self.seen += 1
         if self.seen == self.breaks_at:
-            raise EnvironmentFailure("the browser is gone")
+            raise EnvironmentFailedError("the browser is gone")
         return Observation(text=str(self.seen)), False
 
     async def close(self) -> None:
@@ -120,14 +120,14 @@ async def test_dead_environment_is_set_aside(tmp_path: Path) -> None:
 
 
 async def test_run_ends_without_environments(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFailure, match="no environment is left that works; the last one said: the phone is gone"):
+    with pytest.raises(EnvironmentFailedError, match="no environment is left that works; the last one said: the phone is gone"):
         await record(Pool([Counter(dead=True), Counter(dead=True)]), episodes(*names(20)), tmp_path)
     assert {t.error for t in recorded(tmp_path)} <= {"the phone is gone"}
 
 
 async def test_no_beginnings_end_the_run(tmp_path: Path) -> None:
     pool = Pool([Counter(dead=True) for _ in range(3)], patience=1000)
-    with pytest.raises(EnvironmentFailure, match=r"no episode could begin for .* in a row; the last: the phone is gone"):
+    with pytest.raises(EnvironmentFailedError, match=r"no episode could begin for .* in a row; the last: the phone is gone"):
         await asyncio.wait_for(record(pool, episodes(*names(100_000)), tmp_path, oracle=Counter.grade, patience=0.05), 30)
     left = Pool([Counter()])
     assert (await record(left, episodes(*names(3)), tmp_path, oracle=Counter.grade, patience=0.05)).total == 3
@@ -170,7 +170,7 @@ async def test_broken_episodes_can_be_retried(tmp_path: Path) -> None:
 
 
 async def test_model_failure_is_on_the_record(tmp_path: Path) -> None:
-    failing = episodes("a", "b", raises=TransportFailure("no answer"))
+    failing = episodes("a", "b", raises=TransportError("no answer"))
     counts = await record(Pool([Counter()]), [*failing, *episodes("c")], tmp_path)
     assert (counts.broken, counts.undecided) == (2, 1)
     assert recorded(tmp_path)[0].error == "the agent's model gave no action (transport): no answer"
@@ -230,7 +230,7 @@ async def test_blind_oracle_leaves_undecided(fault: str, tmp_path: Path) -> None
     async def oracle(environment: Counter, trajectory: Trajectory) -> LabelRecord:
         if fault == "hangs":
             await asyncio.sleep(60)
-        raise EnvironmentFailure("the page is gone") if fault == "breaks" else TransportFailure("no answer")
+        raise EnvironmentFailedError("the page is gone") if fault == "breaks" else TransportError("no answer")
 
     counts = await record(Pool([Counter()]), episodes("a"), tmp_path, oracle=oracle, timeout=0.5)
     assert counts == Recorded(undecided=1)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from prill.captioner import GivenCaption
-from prill.errors import CallTimeout, EndpointError, UsageError
+from prill.errors import CallTimeoutError, EndpointError, UsageError
 from prill.evaluators.outcome import CaptionJudge
 from prill.io.store import decode_trajectory, read_verdicts
 from prill.protocols import Reply
@@ -197,7 +197,7 @@ async def test_failed_call_is_never_a_failure() -> None:
         async def __call__(self, observation: Observation) -> str:
             return "a page"
 
-    judge = CaptionJudge(ScriptedModel([CallTimeout("no answer within 1 s")]), Caption())
+    judge = CaptionJudge(ScriptedModel([CallTimeoutError("no answer within 1 s")]), Caption())
     state = Trajectory(id="a", task=Task(goal="g"), final=Observation(caption="x"))
     verdict = await judge(state)
     assert (verdict.success, verdict.score, verdict.unscored, verdict.reason) == (None, None, "timeout", "no answer within 1 s")

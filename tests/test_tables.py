@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import prill
-from prill.errors import MissingExtra, UsageError
+from prill.errors import MissingExtraError, UsageError
 from prill.io.store import encode
 from prill.io.tables import Table, Verdicts, data_frame, printable, table
 from prill.types import EvaluatorInfo, LabelRecord, Usage, Verdict
@@ -129,7 +129,7 @@ def test_a_hugging_face_set_holds_the_rows() -> None:
 )
 def test_what_is_missing_is_named(module: str, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     missing(module, monkeypatch)
-    with pytest.raises(MissingExtra, match=f"{module} is not installed; run: pip install {module}$"):
+    with pytest.raises(MissingExtraError, match=f"{module} is not installed; run: pip install {module}$"):
         make(table(VERDICTS))
 
 

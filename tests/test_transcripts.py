@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from prill.captioner import GivenCaption
-from prill.errors import CallTimeout, UsageError
+from prill.errors import CallTimeoutError, UsageError
 from prill.evaluators.baselines import SelfReport
 from prill.evaluators.outcome import CaptionJudge
 from prill.io.store import read_verdicts
@@ -179,7 +179,7 @@ async def test_every_verdict_has_its_transcript(tmp_path: Path) -> None:
 
 async def test_judged_again_the_last_counts(tmp_path: Path) -> None:
     path, out, folder = write(tmp_path / "t.jsonl", 1), tmp_path / "v.jsonl", tmp_path / "v.transcripts"
-    await score_files([path], judge(CallTimeout("late")), out, transcripts=folder)
+    await score_files([path], judge(CallTimeoutError("late")), out, transcripts=folder)
     await score_files([path], judge(SUCCESS), out, retry_unscored=True, transcripts=folder)
     (verdict,) = read_verdicts(out)
     record = transcript_of(folder, verdict)

@@ -14,7 +14,7 @@ from os import PathLike
 
 from prill.datasets.reading.browsergym import Summary, Turn, oracle_label, plain_task_id, steps_of
 from prill.datasets.reading.records import find_rows, image_in, read_rows
-from prill.errors import Unparsable, UsageError
+from prill.errors import UnparsableError, UsageError
 from prill.io.store import BadLine
 from prill.models.replies import ReplyFormat
 from prill.types import EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Usage, Verdict
@@ -126,7 +126,7 @@ def _reference_verdict(id: str, judge: str, reference: _Reference, as_recorded: 
     text = reference.text or ""
     try:
         fields = _REPLY.parse(f"status: {reference.verdict}" if as_recorded else text)
-    except Unparsable as error:
+    except UnparsableError as error:
         return Verdict(id=id, unscored="parse", reason=str(error), usage=usage, evaluator=evaluator)
     success = fields["status"] == "success"
     reason = text if as_recorded else fields["thoughts"]

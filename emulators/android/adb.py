@@ -18,9 +18,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from prill.emulators.android.phone import PhoneLost, Start, whole_png
+from prill.emulators.android.phone import PhoneLostError, Start, whole_png
 from prill.emulators.screenshots import Size
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 
 PORT = 5037
 # Kinds of packets of the shell protocol, version 2 (Android 7 and newer).
@@ -75,7 +75,7 @@ def default_port() -> int:
 class AdbServer:
     """An adb server on this machine. `timeout` in seconds bounds each request; calls can give their own.
 
-    Used between `attach` and `detach`. Raises PhoneLost when the server or the device does not answer.
+    Used between `attach` and `detach`. Raises PhoneLostError when the server or the device does not answer.
     """
 
     def __init__(self, port: int | None = None, *, timeout: float = 10.0) -> None:
@@ -90,12 +90,12 @@ class AdbServer:
             _users[self.port] = _users.get(self.port, 0) + 1
         try:
             await self.ask("host:version")
-        except PhoneLost as lost:
+        except PhoneLostError as lost:
             if lost.sent:
                 raise
             printed = await self.program("start-server", timeout=max(30.0, self.timeout))
             if printed.status != 0:
-                raise EnvironmentFailure(f"the adb server does not start: {printed.last_line}") from None
+                raise EnvironmentFailedError(f"the adb server does not start: {printed.last_line}") from None
             _started.add(self.port)
 
     async def detach(self) -> None:
@@ -106,7 +106,7 @@ class AdbServer:
         _users[self.port] -= 1
         if _users[self.port] == 0 and self.port in _started:
             _started.discard(self.port)
-            with contextlib.suppress(PhoneLost):
+            with contextlib.suppress(PhoneLostError):
                 await self.ask("host:kill", answer=False)
 
     async def devices(self) -> dict[str, str]:
@@ -117,7 +117,7 @@ class AdbServer:
     async def find(self, device: str | None) -> str:
         """The serial number of the device, or of the only one there is, once it lets itself be asked.
 
-        Raises EnvironmentFailure when that takes longer than the bound, UsageError when None fits several.
+        Raises EnvironmentFailedError when that takes longer than the bound, UsageError when None fits several.
         """
         try:
             async with asyncio.timeout(self.timeout):
@@ -125,7 +125,7 @@ class AdbServer:
                     await asyncio.sleep(0.1)
                 return serial
         except TimeoutError:
-            raise EnvironmentFailure(_missing(await self.devices(), device)) from None
+            raise EnvironmentFailedError(_missing(await self.devices(), device)) from None
 
     async def ask(self, request: str, *, answer: bool = True) -> str:
         """The server's own answer to a host request."""
@@ -155,8 +155,8 @@ class AdbServer:
                         return Printed(bytes(streams[_OUT]), bytes(streams[_ERR]), data[0])
                     if kind in streams:
                         streams[kind] += data
-        except PhoneLost as lost:
-            raise PhoneLost(f"{serial}: {lost}", sent=sent and lost.sent) from None
+        except PhoneLostError as lost:
+            raise PhoneLostError(f"{serial}: {lost}", sent=sent and lost.sent) from None
 
     async def program(self, *arguments: str, timeout: float | None = None) -> Printed:
         """Runs the adb program with these arguments. Raises UsageError when it is not installed."""
@@ -172,7 +172,7 @@ class AdbServer:
             async with asyncio.timeout(bound):
                 out, err = await process.communicate()
         except TimeoutError:
-            raise PhoneLost(f"adb {' '.join(arguments)} did not end within {bound:g} s", sent=True) from None
+            raise PhoneLostError(f"adb {' '.join(arguments)} did not end within {bound:g} s", sent=True) from None
         finally:
             if process.returncode is None:
                 process.kill()
@@ -188,14 +188,14 @@ class AdbServer:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
                 yield reader, writer
         except TimeoutError:
-            raise PhoneLost(f"`{what}` was not answered within {bound:g} s", sent=writer is not None) from None
+            raise PhoneLostError(f"`{what}` was not answered within {bound:g} s", sent=writer is not None) from None
         except (OSError, EOFError) as error:
             if writer is None:
-                raise PhoneLost(f"no adb server answers on port {self.port}", sent=False) from None
+                raise PhoneLostError(f"no adb server answers on port {self.port}", sent=False) from None
             reason = "" if isinstance(error, EOFError) else f" ({error.strerror or error})"
-            raise PhoneLost(f"the connection to adb broke during `{what}`{reason}", sent=True) from None
+            raise PhoneLostError(f"the connection to adb broke during `{what}`{reason}", sent=True) from None
         except (ValueError, struct.error):
-            raise PhoneLost(f"what answers on port {self.port} is no adb server", sent=True) from None
+            raise PhoneLostError(f"what answers on port {self.port} is no adb server", sent=True) from None
         finally:
             if writer is not None:
                 # Not closed politely: a phone that hangs would have the last word.
@@ -212,7 +212,7 @@ async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, r
     if status != b"FAIL":
         raise ValueError(status)
     length = int(await reader.readexactly(4), 16)
-    raise PhoneLost((await reader.readexactly(length)).decode("utf-8", "replace"), sent=False)
+    raise PhoneLostError((await reader.readexactly(length)).decode("utf-8", "replace"), sent=False)
 
 
 def _ready(devices: dict[str, str], wanted: str | None) -> str | None:
@@ -252,8 +252,8 @@ class AdbPhone:
         try:
             await self._adb.attach()
             self._serial = await self._adb.find(device)
-        except PhoneLost as lost:
-            raise EnvironmentFailure(str(lost)) from lost
+        except PhoneLostError as lost:
+            raise EnvironmentFailedError(str(lost)) from lost
         return self._serial
 
     async def close(self) -> None:
@@ -267,7 +267,7 @@ class AdbPhone:
         sizes = {kind: (int(width), int(height)) for kind, width, height in _SIZE.findall(printed.text)}
         size = sizes.get("Override") or sizes.get("Physical")
         if size is None:
-            raise PhoneLost(f"the phone does not tell its size: {printed.last_line}", sent=True)
+            raise PhoneLostError(f"the phone does not tell its size: {printed.last_line}", sent=True)
         return size
 
     async def screenshot(self) -> bytes:
@@ -298,8 +298,8 @@ class AdbPhone:
         for part in _parts(text):
             try:
                 await self._run(f"input text {shlex.quote(part)}")
-            except PhoneLost as lost:
-                raise PhoneLost(str(lost), sent=sent or lost.sent) from None
+            except PhoneLostError as lost:
+                raise PhoneLostError(str(lost), sent=sent or lost.sent) from None
             sent = True
 
     async def key(self, code: int) -> None:
@@ -317,17 +317,17 @@ class AdbPhone:
             await self._run(f"am force-stop {start.package}")
             opened = await self._shell(f"monkey -p {start.package} -c android.intent.category.LAUNCHER 1")
             if opened.status != 0:
-                raise EnvironmentFailure(f"{start.package} does not open: {opened.last_line}")
+                raise EnvironmentFailedError(f"{start.package} does not open: {opened.last_line}")
 
     async def shell(self, command: str) -> str:
         """Runs a command in the phone's shell.
 
         Raises:
-            EnvironmentFailure: The command fails.
+            EnvironmentFailedError: The command fails.
         """
         printed = await self._shell(command)
         if printed.status != 0:
-            raise EnvironmentFailure(f"`{command}` failed on the phone: {printed.last_line}")
+            raise EnvironmentFailedError(f"`{command}` failed on the phone: {printed.last_line}")
         return printed.text
 
     async def _start(self, arguments: str, what: str) -> None:
@@ -337,11 +337,11 @@ class AdbPhone:
             line for line in (printed.text + printed.err.decode("utf-8", "replace")).splitlines() if line.startswith("Error")
         ]
         if errors or printed.status != 0:
-            raise EnvironmentFailure(f"{what} does not open: {errors[0].strip() if errors else printed.last_line}")
+            raise EnvironmentFailedError(f"{what} does not open: {errors[0].strip() if errors else printed.last_line}")
 
     async def _type_by_keyboard(self, text: str) -> None:
         if KEYBOARD not in (await self._run("ime list -a -s")).text.split():
-            raise EnvironmentFailure(
+            raise EnvironmentFailedError(
                 f"{text!r} cannot be typed: `input text` knows only ASCII, and the phone has no {KEYBOARD.split('/')[0]}; "
                 "install ADBKeyboard.apk (github.com/senzhk/ADBKeyBoard) or use the Appium backend"
             )
@@ -361,7 +361,7 @@ class AdbPhone:
         end = asyncio.get_running_loop().time() + self._timeout
         while not _in_use((await self._run("dumpsys input_method")).text):
             if asyncio.get_running_loop().time() > end:
-                raise PhoneLost(f"the keyboard {KEYBOARD} did not start within {self._timeout:g} s", sent=False)
+                raise PhoneLostError(f"the keyboard {KEYBOARD} did not start within {self._timeout:g} s", sent=False)
             await asyncio.sleep(0.05)
 
     async def _run(self, command: str, *, timeout: float | None = None) -> Printed:
@@ -369,7 +369,7 @@ class AdbPhone:
         if printed.status != 0:
             program = command.split()[0]
             unsent = "Can't find service" in printed.last_line
-            raise PhoneLost(f"`{program}` failed on the phone: {printed.last_line}", sent=not unsent)
+            raise PhoneLostError(f"`{program}` failed on the phone: {printed.last_line}", sent=not unsent)
         return printed
 
     async def _shell(self, command: str, *, timeout: float | None = None) -> Printed:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from prill.emulators.android.adb import AdbServer, sdk_program
-from prill.emulators.android.phone import PhoneLost, Start, whole_png
+from prill.emulators.android.phone import PhoneLostError, Start, whole_png
 from prill.emulators.screenshots import Size
-from prill.errors import EnvironmentFailure, MissingExtra, UsageError
+from prill.errors import EnvironmentFailedError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from appium.webdriver.webdriver import WebDriver
@@ -33,7 +33,7 @@ LONGER = 5.0
 class AppiumSession:
     """One session on the server at `url`, and the one thread that speaks for it: a call that hangs holds up no other phone.
 
-    `timeout` in seconds bounds each call, `local` tells a server on this machine. Raises PhoneLost.
+    `timeout` in seconds bounds each call, `local` tells a server on this machine. Raises PhoneLostError.
     """
 
     def __init__(self, url: str, timeout: float) -> None:
@@ -66,23 +66,23 @@ class AppiumSession:
             from selenium.common.exceptions import InvalidSessionIdException, WebDriverException
             from urllib3.exceptions import HTTPError, NewConnectionError
         except ImportError:
-            raise MissingExtra("Appium-Python-Client", "android") from None
+            raise MissingExtraError("Appium-Python-Client", "android") from None
 
         try:
             async with asyncio.timeout(timeout + LONGER):
                 return await asyncio.get_running_loop().run_in_executor(self._thread, do)
         except TimeoutError:
-            raise PhoneLost(f"the {what} did not come within {timeout:g} s", sent=True) from None
+            raise PhoneLostError(f"the {what} did not come within {timeout:g} s", sent=True) from None
         except NewConnectionError:
-            raise PhoneLost(f"no Appium server answers at {self._url} (to start one: appium server)", sent=False) from None
+            raise PhoneLostError(f"no Appium server answers at {self._url} (to start one: appium server)", sent=False) from None
         except (HTTPError, OSError) as error:
-            raise PhoneLost(
+            raise PhoneLostError(
                 f"the {what} broke off: {first_line(str(error.args[-1] if error.args else error))}", sent=True
             ) from None
         except WebDriverException as error:
             message = error.msg or type(error).__name__
             sent = not (isinstance(error, InvalidSessionIdException) or any(words in message for words in _NOT_SENT))
-            raise PhoneLost(f"the {what} failed: {first_line(message)}", sent=sent) from None
+            raise PhoneLostError(f"the {what} failed: {first_line(message)}", sent=sent) from None
 
     def _open(self, capabilities: dict[str, Any], timeout: float) -> None:
         try:
@@ -93,7 +93,7 @@ class AppiumSession:
             from selenium.webdriver.common.proxy import Proxy
             from selenium.webdriver.remote.remote_connection import RemoteConnection
         except ImportError:
-            raise MissingExtra("Appium-Python-Client", "android") from None
+            raise MissingExtraError("Appium-Python-Client", "android") from None
 
         class Connection(AppiumConnection):
             # The client keeps a session's idempotency key on the class: two sessions that start at the same moment could
@@ -221,11 +221,11 @@ class AppiumPhone:
                 await self._adb.attach()
                 device = await self._adb.find(device)
             await session.start(self.capabilities_for(device), self._open_timeout)
-        except PhoneLost as lost:
+        except PhoneLostError as lost:
             if "socket hang up" in str(lost):
                 # The instrumentation was there and has ended: another session may work.
                 raise
-            raise EnvironmentFailure(str(lost)) from lost
+            raise EnvironmentFailedError(str(lost)) from lost
         return device
 
     async def close(self) -> None:
@@ -262,7 +262,7 @@ class AppiumPhone:
         """Types into the focused field directly; where that is refused (some web views), through Appium's own keyboard.
 
         Raises:
-            EnvironmentFailure: No field has the focus.
+            EnvironmentFailedError: No field has the focus.
         """
         await self._do("typing", lambda driver: _type(driver, text))
 
@@ -294,7 +294,7 @@ def _type(driver: WebDriver, text: str) -> None:
     try:
         driver.switch_to.active_element.send_keys(text)
     except NoSuchElementException:
-        raise EnvironmentFailure("typing: no field has the focus, so the text would be lost; tap a field first") from None
+        raise EnvironmentFailedError("typing: no field has the focus, so the text would be lost; tap a field first") from None
     except InvalidElementStateException:
         driver.execute_script("mobile: type", {"text": text})
 
@@ -315,7 +315,7 @@ def _launch(driver: WebDriver, start: Start) -> None:
     except WebDriverException as error:
         what = start.url or start.package
         if any(word in (error.msg or "") for word in ("does not exist", "unable to resolve", "installed", "Cannot activate")):
-            raise EnvironmentFailure(f"{what} does not open: {first_line(error.msg or '')}") from None
+            raise EnvironmentFailedError(f"{what} does not open: {first_line(error.msg or '')}") from None
         raise
 
 
@@ -332,6 +332,6 @@ def _shell(driver: WebDriver, command: str) -> str:
             ) from None
         reason = message.rpartition("StdErr: ")[2].strip()
         if "exited with code" in message and not reason.startswith(("error: ", "adb: ")):
-            raise EnvironmentFailure(f"`{command}` failed on the phone: {first_line(reason)}") from None
+            raise EnvironmentFailedError(f"`{command}` failed on the phone: {first_line(reason)}") from None
         # The adb program's own complaint: the phone is gone.
         raise

@@ -18,8 +18,8 @@ from collections.abc import Container
 from pathlib import Path
 
 from prill.emulators.android.adb import AdbServer, sdk_program
-from prill.emulators.android.phone import PhoneLost
-from prill.errors import EnvironmentFailure, UsageError
+from prill.emulators.android.phone import PhoneLostError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.temporary.folders import TempFolder, abandoned, taken_over
 
 # A copy's folder begins so; in it are what the emulator said, and its process id.
@@ -164,12 +164,12 @@ class Avd:
         """The serial number of a device in its first state; the one before is gone.
 
         Raises:
-            EnvironmentFailure: The emulator does not start or boot.
+            EnvironmentFailedError: The emulator does not start or boot.
             UsageError: There is no such AVD or no emulator.
         """
         if self._snapshot is not None and self._process is not None and self._process.poll() is None:
             # A device that cannot go back is replaced.
-            with contextlib.suppress(EnvironmentFailure):
+            with contextlib.suppress(EnvironmentFailedError):
                 await self.load(self._snapshot)
                 await self.wait_for_boot()
                 return self.serial
@@ -183,7 +183,7 @@ class Avd:
             await self.wait_for_boot()
             if self._snapshot is not None:
                 await self.save(self._snapshot)
-        except (EnvironmentFailure, UsageError):
+        except (EnvironmentFailedError, UsageError):
             await self.close()
             raise
         return self.serial
@@ -192,7 +192,7 @@ class Avd:
         """Returns when the device itself says that it has booted: its own flag, the boot animation, the package manager.
 
         Raises:
-            EnvironmentFailure: It does not boot in time, or the emulator has ended.
+            EnvironmentFailedError: It does not boot in time, or the emulator has ended.
         """
         end = time.monotonic() + self._boot_timeout
         state = "it was not seen by adb"
@@ -206,10 +206,10 @@ class Avd:
                     return
                 booted, moving = flag.strip() or "not set", animation.strip() or "unknown"
                 state = f"sys.boot_completed is {booted}, the boot animation {moving}"
-            except PhoneLost as lost:
+            except PhoneLostError as lost:
                 state = str(lost)
             if time.monotonic() > end:
-                raise EnvironmentFailure(f"{self.name} did not boot within {self._boot_timeout:g} s: {state}")
+                raise EnvironmentFailedError(f"{self.name} did not boot within {self._boot_timeout:g} s: {state}")
             await asyncio.sleep(self._poll)
 
     async def save(self, snapshot: str) -> None:
@@ -232,10 +232,10 @@ class Avd:
         """Checks that the emulator runs.
 
         Raises:
-            EnvironmentFailure: It has ended; the message has its last output.
+            EnvironmentFailedError: It has ended; the message has its last output.
         """
         if self._process is not None and (status := self._process.poll()) is not None:
-            raise EnvironmentFailure(f"the emulator of {self.name} ended (exit status {status}): {self._last_words()}")
+            raise EnvironmentFailedError(f"the emulator of {self.name} ended (exit status {status}): {self._last_words()}")
 
     async def close(self) -> None:
         """Ends the emulator and deletes the copy; safe to call twice."""
@@ -274,8 +274,8 @@ class Avd:
                 self._port, self._mark = port, mark
                 return
         if self._wished_port is not None:
-            raise EnvironmentFailure(f"port {self._wished_port} or the one after it is in use, perhaps by another emulator")
-        raise EnvironmentFailure(f"no port between {PORTS[0]} and {PORTS[-1] + 1} is free for another emulator")
+            raise EnvironmentFailedError(f"port {self._wished_port} or the one after it is in use, perhaps by another emulator")
+        raise EnvironmentFailedError(f"no port between {PORTS[0]} and {PORTS[-1] + 1} is free for another emulator")
 
     def _program(self) -> str:
         program = str(self._emulator) if self._emulator else sdk_program("emulator", "emulator")
@@ -295,13 +295,13 @@ class Avd:
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
                 )
             except OSError as error:
-                raise EnvironmentFailure(f"{program} does not start: {error.strerror}") from error
+                raise EnvironmentFailedError(f"{program} does not start: {error.strerror}") from error
         (home / PID).write_text(str(self._process.pid), encoding="utf-8")
 
     async def _end(self, process: subprocess.Popen[bytes]) -> None:
         """Politely first, so that the device's disk is closed and adb notices; then less so."""
         if process.poll() is None:
-            with contextlib.suppress(PhoneLost, UsageError):
+            with contextlib.suppress(PhoneLostError, UsageError):
                 printed = await self._adb.program("-s", self.serial, "emu", "kill", timeout=self._stop_timeout)
                 if printed.status == 0:
                     await self._ended(process)
@@ -318,7 +318,7 @@ class Avd:
     async def _console(self, *command: str) -> None:
         printed = await self._adb.program("-s", self.serial, "emu", *command, timeout=self._boot_timeout)
         if printed.status != 0 or re.search("^KO", printed.text, re.MULTILINE):
-            raise EnvironmentFailure(f"{self.serial}: `{' '.join(command)}` failed: {printed.last_line}")
+            raise EnvironmentFailedError(f"{self.serial}: `{' '.join(command)}` failed: {printed.last_line}")
 
     def _last_words(self) -> str:
         assert self._copy is not None

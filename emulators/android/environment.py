@@ -25,11 +25,11 @@ from prill.actions.phone import TAP_DISTANCE, finger_of, typed_lines
 from prill.emulators.android.adb import AdbPhone
 from prill.emulators.android.appium import AppiumPhone
 from prill.emulators.android.avd import Avd
-from prill.emulators.android.phone import KEYCODES, WAKE_UP, Phone, PhoneLost, start_of
+from prill.emulators.android.phone import KEYCODES, WAKE_UP, Phone, PhoneLostError, start_of
 from prill.emulators.android.ui_xml import elements
 from prill.emulators.screenshots import Size, keep_screenshot, png_size, settled_picture
 from prill.emulators.widgets import Element, describe, located, place_of
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Observation, Point, Task
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class Android:
 
         Raises:
             UsageError: The form of the task's `start_url` is not known.
-            EnvironmentFailure: The phone cannot be brought there.
+            EnvironmentFailedError: The phone cannot be brought there.
         """
         start = None if task.start_url is None else start_of(task.start_url)
         async with self._episode() as healthy:
@@ -150,7 +150,7 @@ class Android:
         try:
             yield healthy
             self._healthy = True
-        except EnvironmentFailure:
+        except EnvironmentFailedError:
             await self.close()
             raise
 
@@ -167,12 +167,12 @@ class Android:
     async def _reopen(self) -> None:
         try:
             await self._open()
-        except PhoneLost:
+        except PhoneLostError:
             # An Appium server that is still ending the session before, on a phone that was lost, takes the new one along.
             try:
                 await self._open()
-            except PhoneLost as lost:
-                raise EnvironmentFailure(str(lost)) from lost
+            except PhoneLostError as lost:
+                raise EnvironmentFailedError(str(lost)) from lost
 
     async def _open(self) -> None:
         await self._phone.close()
@@ -186,18 +186,18 @@ class Android:
         """What it gives; on a new session, once, when the session is lost and repeating does no harm."""
         try:
             return await do()
-        except PhoneLost as lost:
+        except PhoneLostError as lost:
             if lost.sent and not repeat:
-                raise EnvironmentFailure(f"{lost}; the action may have been carried out, so it was not repeated") from lost
+                raise EnvironmentFailedError(f"{lost}; the action may have been carried out, so it was not repeated") from lost
             first = lost
         try:
             await self._reopen()
-        except EnvironmentFailure as failure:
-            raise EnvironmentFailure(f"{first}; a new session did not start: {failure}") from first
+        except EnvironmentFailedError as failure:
+            raise EnvironmentFailedError(f"{first}; a new session did not start: {failure}") from first
         try:
             return await do()
-        except PhoneLost as lost:
-            raise EnvironmentFailure(f"{lost}; a new session did not help") from lost
+        except PhoneLostError as lost:
+            raise EnvironmentFailedError(f"{lost}; a new session did not help") from lost
 
     async def _perform(self, action: Action) -> None:
         place = place_of(action, self._elements)
@@ -248,13 +248,13 @@ class Android:
         if not self._fits(picture):
             width, height = self._phone_size
             sizes = f"{size[0]} x {size[1]} pixels, but the phone says its screen has {width} x {height}"
-            raise EnvironmentFailure(f"the screenshot has {sizes}")
+            raise EnvironmentFailedError(f"the screenshot has {sizes}")
         self._elements, text = (), None
         if self._spec.tree and (xml := await self._try(self._phone.tree, repeat=True)) is not None:
             try:
                 self._elements = elements(xml, size)
             except ValueError as error:
-                raise EnvironmentFailure(str(error)) from error
+                raise EnvironmentFailedError(str(error)) from error
             text = describe(self._elements)
         return Observation(screenshot=await asyncio.to_thread(keep_screenshot, picture, self._images), text=text)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from prill.emulators.screenshots import Size
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 
 # https://developer.android.com/reference/android/view/KeyEvent; the names on the left are those of the browser as well.
 KEYCODES = {
@@ -50,7 +50,7 @@ _START = re.compile(r"app:(?P<package>[A-Za-z]\w*(?:\.\w+)+)(?:/(?P<activity>\.?
 _PNG, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 
 
-class PhoneLost(EnvironmentFailure):
+class PhoneLostError(EnvironmentFailedError):
     """The session with the phone is gone, or hangs; a new one may work.
 
     `sent` is True when what was asked for may have been carried out all the same.
@@ -76,8 +76,8 @@ class Phone(Protocol):
     Every call ends within a bound of the backend's own.
 
     Raises:
-        PhoneLost: The session broke; a new one may work.
-        EnvironmentFailure: A new session would not help.
+        PhoneLostError: The session broke; a new one may work.
+        EnvironmentFailedError: A new session would not help.
     """
 
     async def open(self, device: str | None) -> str | None:
@@ -171,9 +171,9 @@ def start_of(start_url: str) -> Start:
 
 
 def whole_png(data: bytes) -> bytes:
-    """The PNG file in what a phone sent, without warnings printed before it. Raises PhoneLost when it is not whole."""
+    """The PNG file in what a phone sent, without warnings printed before it. Raises PhoneLostError when it is not whole."""
     start = data.find(_PNG, 0, 4096)
     if start < 0 or not data.endswith(_PNG_END):
         beginning = data[:80].decode("utf-8", "replace").strip()
-        raise PhoneLost(f"the screenshot is no whole picture: {len(data)} bytes that begin {beginning!r}", sent=True)
+        raise PhoneLostError(f"the screenshot is no whole picture: {len(data)} bytes that begin {beginning!r}", sent=True)
     return data[start:]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from prill.emulators.android.adb import AdbServer, sdk_program
 from prill.emulators.android.avd import avd_home, avds
-from prill.emulators.android.phone import PhoneLost
+from prill.emulators.android.phone import PhoneLostError
 from prill.emulators.requirements import Tool
 from prill.errors import UsageError
 
@@ -47,7 +47,7 @@ async def android_tools(appium_url: str = "http://127.0.0.1:4723") -> tuple[Tool
 async def _adb() -> str | None:
     try:
         printed = await AdbServer().program("version", timeout=_BOUND)
-    except (UsageError, PhoneLost):
+    except (UsageError, PhoneLostError):
         return None
     path = sdk_program("platform-tools", "adb")
     return f"{path} ({printed.text.splitlines()[0]})" if printed.status == 0 and printed.text else None
@@ -56,7 +56,7 @@ async def _adb() -> str | None:
 async def _phones() -> str | None:
     try:
         states = await AdbServer(timeout=_BOUND).devices()
-    except PhoneLost:
+    except PhoneLostError:
         return None
     return ", ".join(f"{serial} ({state})" for serial, state in sorted(states.items())) or None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prill.errors import EnvironmentFailure, MissingExtra, UsageError
+from prill.errors import EnvironmentFailedError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright
@@ -91,13 +91,13 @@ class Chromium:
 
         Raises:
             UsageError: The file of cookies cannot be read.
-            EnvironmentFailure: Chromium does not start.
-            MissingExtra: Playwright is not installed.
+            EnvironmentFailedError: Chromium does not start.
+            MissingExtraError: Playwright is not installed.
         """
         try:
             from playwright.async_api import Error
         except ImportError:
-            raise MissingExtra("playwright", "web") from None
+            raise MissingExtraError("playwright", "web") from None
         profile = profile or Profile()
         if profile.storage_state is not None and not profile.storage_state.is_file():
             raise UsageError(f"there is no file of cookies at {profile.storage_state}")
@@ -106,22 +106,22 @@ class Chromium:
                 browser = await self._started()
         except TimeoutError:
             await self.close()
-            raise EnvironmentFailure("Chromium did not start in time and was ended") from None
+            raise EnvironmentFailedError("Chromium did not start in time and was ended") from None
         except Error as error:
             await self.close()
-            raise EnvironmentFailure(f"Chromium does not start: {error.message.splitlines()[0]}") from error
+            raise EnvironmentFailedError(f"Chromium does not start: {error.message.splitlines()[0]}") from error
         try:
             async with asyncio.timeout(CALL_TIMEOUT):
                 return await self._wanted(_new_context(browser, width, height, scale, profile))
         except TimeoutError:
             await self.end(browser)
-            raise EnvironmentFailure("Chromium did not answer and was ended") from None
+            raise EnvironmentFailedError("Chromium did not answer and was ended") from None
         except Error as error:
             if "storage state" in error.message:
                 raise UsageError(f"the cookies of {profile.storage_state} are refused: {error.message}") from None
             # When Playwright's own process is gone, the browser still looks connected.
             await self.end(browser)
-            raise EnvironmentFailure(f"Chromium gives no profile: {error.message.splitlines()[0]}") from error
+            raise EnvironmentFailedError(f"Chromium gives no profile: {error.message.splitlines()[0]}") from error
         except ValueError:
             raise UsageError(f"{profile.storage_state} is not in the form of Playwright's storage state") from None
 

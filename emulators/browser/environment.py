@@ -26,7 +26,7 @@ from prill.emulators.browser.settle import RESTLESS, arrived, until_settled
 from prill.emulators.browser.tabs import Tabs, free_path
 from prill.emulators.browser.view import View
 from prill.emulators.screenshots import keep_screenshot
-from prill.errors import EnvironmentFailure, MissingExtra, UsageError
+from prill.errors import EnvironmentFailedError, MissingExtraError, UsageError
 from prill.io.lines import valid_unicode
 from prill.types import Action, Observation, Point, Task
 
@@ -46,7 +46,7 @@ _NO_HOST = ("about", "blob", "chrome", "data", "file", "javascript", "mailto", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSpec:
-    """How pages are shown and waited for. Times are in seconds; an answer that takes longer hangs: an EnvironmentFailure.
+    """How pages are shown and waited for. Times are in seconds; an answer that takes longer hangs: an EnvironmentFailedError.
 
     After an action the page gets until it is still; with `pause` always so many seconds instead (WebArena: 2). The start page
     may have any scheme.
@@ -133,7 +133,7 @@ class BrowserEnvironment:
         """A new profile with the task's start pages, the first of them in front.
 
         Raises:
-            EnvironmentFailure: A start page cannot be reached, its server reports an error of its own, or the browser broke.
+            EnvironmentFailedError: A start page cannot be reached, its server reports an error, or the browser broke.
         """
         await self.finish()
         profile = Profile() if self._hooks.prepare is None else await self._hooks.prepare(task)
@@ -223,9 +223,9 @@ class BrowserEnvironment:
             )
         except Error as error:
             why = error.message.splitlines()[0].removeprefix("Page.goto: ")
-            raise EnvironmentFailure(f"the start page {url} cannot be opened: {why}; is the site running?") from error
+            raise EnvironmentFailedError(f"the start page {url} cannot be opened: {why}; is the site running?") from error
         if answer is not None and answer.status >= 500:
-            raise EnvironmentFailure(f"the start page {url} cannot be opened: its server answered {answer.status}")
+            raise EnvironmentFailedError(f"the start page {url} cannot be opened: its server answered {answer.status}")
 
     async def _act(self, tabs: Tabs, page: Page, action: Action) -> None:
         from playwright.async_api import Error, TimeoutError
@@ -319,21 +319,21 @@ class BrowserEnvironment:
 
     def _check(self, tabs: Tabs, page: Page) -> None:
         if page in tabs.crashed:
-            raise EnvironmentFailure("the page crashed")
+            raise EnvironmentFailedError("the page crashed")
 
     @contextlib.contextmanager
     def _failures(self, when: str) -> Iterator[None]:
-        """Turns what goes wrong with the browser into EnvironmentFailure."""
+        """Turns what goes wrong with the browser into EnvironmentFailedError."""
         try:
             from playwright.async_api import Error
         except ImportError:
-            raise MissingExtra("playwright", "web") from None
+            raise MissingExtraError("playwright", "web") from None
         try:
             yield
         except TimeoutError:
-            raise EnvironmentFailure(f"the page does not answer {when}") from None
+            raise EnvironmentFailedError(f"the page does not answer {when}") from None
         except Error as error:
-            raise EnvironmentFailure(f"the browser failed {when}: {error.message.splitlines()[0]}") from error
+            raise EnvironmentFailedError(f"the browser failed {when}: {error.message.splitlines()[0]}") from error
 
 
 def _with_scheme(address: str) -> str:

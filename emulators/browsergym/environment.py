@@ -25,7 +25,7 @@ from msgspec import Meta
 
 from prill.actions.keys import key_combination
 from prill.emulators.browsergym.host import Reply, Request, Settings
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, LabelRecord, Observation, Point, Task, Trajectory
 
 # The letters say which frame of the page the element is in.
@@ -170,11 +170,11 @@ class BrowserGym:
                     await process.stdin.drain()
                     line = await process.stdout.readline()
             except TimeoutError:
-                raise EnvironmentFailure(f"BrowserGym did not answer for {self._timeout:g} s and was ended") from None
+                raise EnvironmentFailedError(f"BrowserGym did not answer for {self._timeout:g} s and was ended") from None
             except ConnectionError:
                 line = b""
             if not line.endswith(b"\n"):
-                raise EnvironmentFailure(f"BrowserGym failed: {self._last_words()}")
+                raise EnvironmentFailedError(f"BrowserGym failed: {self._last_words()}")
             reply = msgspec.json.decode(line, type=Reply)
         if reply.error is not None:
             raise UsageError(reply.error)

@@ -20,7 +20,7 @@ import msgspec
 
 from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.screenshots import keep_screenshot
-from prill.errors import MissingExtra, UsageError
+from prill.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     import gymnasium
@@ -147,7 +147,7 @@ class Host:
 def _tasks(benchmark: str) -> tuple[str, ...]:
     """The names of a benchmark's tasks, without `browsergym/`."""
     if importlib.util.find_spec("browsergym") is None or importlib.util.find_spec("browsergym.core") is None:
-        raise MissingExtra("browsergym-core", "browsergym")
+        raise MissingExtraError("browsergym-core", "browsergym")
     module = "core" if benchmark == "openended" else benchmark
     if not module.isidentifier() or importlib.util.find_spec(f"browsergym.{module}") is None:
         raise UsageError(f"BrowserGym's {benchmark} is not installed; run: pip install browsergym-{benchmark}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from prill.emulators.ios.simulators import kill
-from prill.errors import EnvironmentFailure, MissingExtra
+from prill.errors import EnvironmentFailedError, MissingExtraError
 
 T = TypeVar("T")
 # Seconds for a companion that is asked to end, before it is killed.
@@ -21,7 +21,7 @@ PATIENCE = 2.0
 _logger = logging.getLogger("prill.ios")
 
 
-class CompanionFailure(EnvironmentFailure):
+class CompanionError(EnvironmentFailedError):
     """A request failed. `sent`: it may have reached the phone; `answered`: the companion lives and says no."""
 
     def __init__(self, message: str, *, sent: bool = True, answered: bool = False) -> None:
@@ -49,11 +49,11 @@ class Companion:
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
-        """Starts it, or starts it anew. Raises EnvironmentFailure."""
+        """Starts it, or starts it anew. Raises EnvironmentFailedError."""
         try:
             from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
         except ImportError:
-            raise MissingExtra("fb-idb", "ios") from None
+            raise MissingExtraError("fb-idb", "ios") from None
         await self.end()
         self._started += 1
         wanted = self._folder / f"{self._started}.sock"
@@ -76,12 +76,12 @@ class Companion:
                 path = json.loads(await self._process.stdout.readline())["grpc_path"]
                 self._client = await _connected(path, self.udid, self._open)
         except TimeoutError:
-            raise EnvironmentFailure(f"idb_companion for {self.udid} was not ready within {self._timeout:g} s") from None
+            raise EnvironmentFailedError(f"idb_companion for {self.udid} was not ready within {self._timeout:g} s") from None
         except (OSError, ValueError, KeyError, TypeError, GRPCError, ProtocolError, StreamTerminatedError) as error:
-            raise EnvironmentFailure(f"idb_companion for {self.udid} did not start: {await self._cause(error)}") from error
+            raise EnvironmentFailedError(f"idb_companion for {self.udid} did not start: {await self._cause(error)}") from error
 
     async def ask(self, what: str, request: Callable[[Any], Awaitable[T]]) -> T:
-        """What the client's method gives; `what` names it in messages. Raises CompanionFailure."""
+        """What the client's method gives; `what` names it in messages. Raises CompanionError."""
         from grpclib.exceptions import GRPCError
         from idb.common.types import IdbConnectionException, IdbException
 
@@ -89,15 +89,15 @@ class Companion:
             async with asyncio.timeout(self._timeout):
                 return await request(self._client)
         except TimeoutError:
-            raise CompanionFailure(f"{what}: no answer from the simulator within {self._timeout:g} s") from None
+            raise CompanionError(f"{what}: no answer from the simulator within {self._timeout:g} s") from None
         except IdbException as error:
             if isinstance(error.__cause__, GRPCError):
-                raise CompanionFailure(f"{what}: the simulator says: {error}", answered=True) from error
-            raise CompanionFailure(f"{what}: {await self._cause(error)}") from error
+                raise CompanionError(f"{what}: the simulator says: {error}", answered=True) from error
+            raise CompanionError(f"{what}: {await self._cause(error)}") from error
         except IdbConnectionException as error:
             # Without a connection there was nothing to send on.
             unsent = isinstance(error.__context__, ConnectionRefusedError | FileNotFoundError)
-            raise CompanionFailure(f"{what}: {await self._cause(error)}", sent=not unsent) from error
+            raise CompanionError(f"{what}: {await self._cause(error)}", sent=not unsent) from error
 
     async def read(self, what: str, request: Callable[[Any], Awaitable[T]], *, may_refuse: bool = False) -> T:
         """As `ask`, and once more of a new companion when this one dies, hangs or fails. For requests that change nothing.
@@ -106,7 +106,7 @@ class Companion:
         """
         try:
             return await self.ask(what, request)
-        except CompanionFailure as failure:
+        except CompanionError as failure:
             if may_refuse and failure.answered:
                 raise
             await self._renew(failure)
@@ -116,9 +116,9 @@ class Companion:
         """As `ask`, and once more of a new companion when the request cannot have reached the phone."""
         try:
             if not self.alive:
-                raise CompanionFailure(f"{what}: idb_companion had ended", sent=False)
+                raise CompanionError(f"{what}: idb_companion had ended", sent=False)
             await self.ask(what, request)
-        except CompanionFailure as failure:
+        except CompanionError as failure:
             if failure.sent:
                 raise
             await self._renew(failure)
@@ -140,13 +140,13 @@ class Companion:
         finally:
             await kill(process)
 
-    async def _renew(self, failure: CompanionFailure) -> None:
+    async def _renew(self, failure: CompanionError) -> None:
         if self._started > 1:
             raise failure
         try:
             await self.start()
-        except EnvironmentFailure as second:
-            raise EnvironmentFailure(f"{failure}; a new companion does not help: {second}") from second
+        except EnvironmentFailedError as second:
+            raise EnvironmentFailedError(f"{failure}; a new companion does not help: {second}") from second
 
     @property
     def _log(self) -> Path:

@@ -26,13 +26,13 @@ from urllib.parse import urlsplit
 from msgspec import Meta
 
 from prill.actions.phone import TAP_DISTANCE, finger_of, typed_lines
-from prill.emulators.ios.companion import Companion, CompanionFailure
+from prill.emulators.ios.companion import Companion, CompanionError
 from prill.emulators.ios.prepared import PreparedSimulator, Restore, Screen
 from prill.emulators.ios.screen import ENTER, can_type, check_size, combination, is_home_screen, read_elements
 from prill.emulators.ios.simulators import companion_path
 from prill.emulators.screenshots import keep_screenshot, settled_picture
 from prill.emulators.widgets import Element, describe, located, place_of
-from prill.errors import EnvironmentFailure, MissingExtra, UsageError
+from prill.errors import EnvironmentFailedError, MissingExtraError, UsageError
 from prill.types import Action, Observation, Point, Task
 
 NEW_YORK = (40.7128, -74.0060)
@@ -83,12 +83,12 @@ class Ios:
 
     Raises:
         UsageError: There is no idb_companion.
-        MissingExtra: fb-idb is not installed.
+        MissingExtraError: fb-idb is not installed.
     """
 
     def __init__(self, images: Path, spec: IosSpec = IosSpec()) -> None:
         if importlib.util.find_spec("idb") is None or importlib.util.find_spec("grpclib") is None:
-            raise MissingExtra("fb-idb", "ios")
+            raise MissingExtraError("fb-idb", "ios")
         executable = spec.companion or companion_path()
         if not os.access(executable, os.X_OK):
             raise UsageError(f"{executable} is not an executable file: give the path of idb_companion")
@@ -108,7 +108,7 @@ class Ios:
 
         Raises:
             UsageError: There is no such simulator, or `start_url` is not a URL.
-            EnvironmentFailure: The simulator cannot be brought there.
+            EnvironmentFailedError: The simulator cannot be brought there.
         """
         start = task.start_url
         if start is not None and not urlsplit(start).scheme:
@@ -149,7 +149,7 @@ class Ios:
         """After a failure nothing is left running; after a cancellation the next reset, or close, sees to that."""
         try:
             yield
-        except EnvironmentFailure:
+        except EnvironmentFailedError:
             await self.close()
             raise
         except asyncio.CancelledError:
@@ -181,7 +181,7 @@ class Ios:
         elif action.kind == "goto" and action.value:
             try:
                 await self._open(action.value)
-            except CompanionFailure as failure:
+            except CompanionError as failure:
                 # An address that no app opens is the agent's mistake.
                 if not failure.answered:
                     raise
@@ -257,7 +257,7 @@ class Ios:
             tree = await self._session().read(
                 "accessibility", lambda client: client.accessibility_info(None, nested), may_refuse=True
             )
-        except CompanionFailure as failure:
+        except CompanionError as failure:
             if not failure.answered:
                 raise
             return []

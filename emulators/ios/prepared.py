@@ -7,9 +7,9 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from prill.emulators.ios.companion import Companion, CompanionFailure
+from prill.emulators.ios.companion import Companion, CompanionError
 from prill.emulators.ios.simulators import COPIES, PREFIX, Simulator, Simulators, clear_up, run, simctl_command
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.temporary.folders import TempFolder
 
 Restore = Literal["clone", "erase", "none"]
@@ -43,7 +43,7 @@ class PreparedSimulator:
         self._closing = asyncio.Lock()
 
     async def fresh(self) -> tuple[Companion, Screen]:
-        """Starts it and returns when it shows something. Raises EnvironmentFailure; UsageError when there is no such one."""
+        """Starts it and returns when it shows something. Raises EnvironmentFailedError, UsageError for an unknown one."""
         await self.leave()
         if self._folder is None:
             await clear_up(self._executable, timeout=self._boot_timeout)
@@ -67,18 +67,18 @@ class PreparedSimulator:
         return companion, await _ready(companion, self._boot_timeout)
 
     async def paste_board(self, text: str, simctl: str | None) -> None:
-        """Puts the text where Command+V takes it from. Raises EnvironmentFailure, also where there is no simctl."""
+        """Puts the text where Command+V takes it from. Raises EnvironmentFailedError, also where there is no simctl."""
         assert self._folder is not None and self._companion is not None
         where = ("--set", str(self._folder.path / COPIES)) if self._copied else ()
         command = (*simctl_command(simctl), *where, "pbcopy", self._companion.udid)
         try:
             await run(command, self._timeout, text.encode())
-        except EnvironmentFailure as failure:
+        except EnvironmentFailedError as failure:
             message = f"idb types US keyboard characters only, and for {text[:40]!r} simctl is needed: {failure}"
-            raise EnvironmentFailure(message) from failure
+            raise EnvironmentFailedError(message) from failure
 
     async def leave(self) -> None:
-        """Ends the companion and deletes the copy. Raises EnvironmentFailure when the copy stays; the next call tries again."""
+        """Ends the companion and deletes the copy. Raises EnvironmentFailedError if it stays; the next call tries again."""
         companion, self._companion = self._companion, None
         if companion is not None:
             await companion.end()
@@ -98,7 +98,7 @@ class PreparedSimulator:
                 await self.leave()
                 if running is not None and self._restore != "clone":
                     await running[0].shutdown(running[1])
-            except EnvironmentFailure as failure:
+            except EnvironmentFailedError as failure:
                 _logger.warning("a simulator was left behind: %s", failure)
                 if folder is not None:
                     folder.abandon()
@@ -117,7 +117,7 @@ class PreparedSimulator:
             for one in there:
                 if one.udid == self._prepared.udid:
                     return one
-            raise EnvironmentFailure(f"the simulator {self._prepared.name} ({self._prepared.udid}) is gone")
+            raise EnvironmentFailedError(f"the simulator {self._prepared.name} ({self._prepared.udid}) is gone")
         fitting = [one for one in there if self._wanted in (None, one.udid, one.name)]
         listed = "; ".join(f"{one.name} ({one.os_version}, {one.udid})" for one in there) or "none"
         if len(fitting) != 1:
@@ -153,10 +153,12 @@ async def _ready(companion: Companion, within: float) -> Screen:
                             return Screen((size.width_points, size.height_points), (size.width, size.height))
                     elif description.state == "Booted":
                         last = "no screen size"
-                except CompanionFailure as failure:
+                except CompanionError as failure:
                     if not failure.answered:
                         raise
                     last = str(failure)
                 await asyncio.sleep(POLL)
     except TimeoutError:
-        raise EnvironmentFailure(f"the simulator was not ready {within:g} s after its start; last it told: {last}") from None
+        raise EnvironmentFailedError(
+            f"the simulator was not ready {within:g} s after its start; last it told: {last}"
+        ) from None

@@ -12,7 +12,7 @@ from typing import Any
 
 from prill.emulators.screenshots import Size, whole_size
 from prill.emulators.widgets import Element
-from prill.errors import EnvironmentFailure
+from prill.errors import EnvironmentFailedError
 
 # Containers that say nothing by themselves; what is in them counts.
 _PLAIN = ("Group", "GenericElement", "Other", "Unknown", "ScrollArea", "Cell")
@@ -54,13 +54,13 @@ _COMBINATION = re.compile(r"(?:(.*)\+)?(\+|[^+]+)")
 def read_elements(accessibility: str, points: tuple[float, float]) -> list[Element]:
     """The visible elements of `accessibility_info`, nested or flat; `points` is the size of the screen.
 
-    Raises EnvironmentFailure when it is no such JSON.
+    Raises EnvironmentFailedError when it is no such JSON.
     """
     try:
         tree = json.loads(accessibility)
         return list(_walk(tree if isinstance(tree, list) else [tree], points, 0))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise EnvironmentFailure(f"the simulator's accessibility tree cannot be read: {error!r}") from error
+        raise EnvironmentFailedError(f"the simulator's accessibility tree cannot be read: {error!r}") from error
 
 
 def _walk(nodes: Sequence[dict[str, Any]], points: tuple[float, float], depth: int) -> Iterator[Element]:
@@ -93,14 +93,14 @@ def is_home_screen(elements: Sequence[Element]) -> bool:
 
 
 def check_size(picture: bytes, pixels: Size) -> None:
-    """Raises EnvironmentFailure unless this is a whole picture in the shape of a screen of that many pixels.
+    """Raises EnvironmentFailedError unless this is a whole picture in the shape of a screen of that many pixels.
 
     Taps would go astray on another shape.
     """
     size = whole_size(picture)
     shape, wanted = size[0] / size[1], pixels[0] / pixels[1]
     if abs(shape - wanted) > _SHAPE * wanted:
-        raise EnvironmentFailure(f"the screenshot has {size[0]}x{size[1]} pixels, but the screen {pixels[0]}x{pixels[1]}")
+        raise EnvironmentFailedError(f"the screenshot has {size[0]}x{size[1]} pixels, but the screen {pixels[0]}x{pixels[1]}")
 
 
 def combination(keys: str) -> tuple[int, list[str]] | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prill.emulators.requirements import Tool
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.temporary.folders import abandoned, taken_over
 
 # Folders of the environment begin so; the copies of simulators are in a device set inside.
@@ -55,7 +55,7 @@ def companion_path() -> str:
 class Simulators:
     """Those of one device set; None is the user's own, which Xcode shows. `timeout` bounds each command, in seconds.
 
-    Every method raises EnvironmentFailure when the companion refuses, fails or does not end.
+    Every method raises EnvironmentFailedError when the companion refuses, fails or does not end.
     """
 
     def __init__(self, companion: str, device_set: Path | None = None, *, timeout: float = 180.0) -> None:
@@ -85,7 +85,7 @@ class Simulators:
         printed = await run((*self.command, "--clone", udid, "--clone-destination-set", str(into)), self._timeout)
         copy = _read(printed.splitlines()[-1]) if printed.strip() else None
         if copy is None:
-            raise EnvironmentFailure(f"idb_companion did not tell which simulator is the copy of {udid}: {printed[:200]!r}")
+            raise EnvironmentFailedError(f"idb_companion did not tell which simulator is the copy of {udid}: {printed[:200]!r}")
         return copy.udid
 
     async def delete_all(self) -> None:
@@ -106,7 +106,7 @@ async def clear_up(companion: str, *, timeout: float) -> None:
                 await _end_companions(folder, timeout)
                 if (folder / COPIES).exists():
                     await Simulators(companion, folder / COPIES, timeout=timeout).delete_all()
-            except EnvironmentFailure as failure:
+            except EnvironmentFailedError as failure:
                 _logger.warning("what a killed run left in %s stays there: %s", folder, failure)
             else:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -122,7 +122,7 @@ async def _end_companions(folder: Path, timeout: float) -> None:
 
 
 async def run(command: Sequence[str], within: float, stdin: bytes = b"") -> str:
-    """What the command prints. Raises EnvironmentFailure when it fails or takes longer than `within` seconds."""
+    """What the command prints. Raises EnvironmentFailedError when it fails or takes longer than `within` seconds."""
     name = " ".join((Path(command[0]).name, *command[1:]))
     try:
         # A session of its own, so that all it starts can be ended with it, and Ctrl-C leaves the order of things to us.
@@ -134,17 +134,17 @@ async def run(command: Sequence[str], within: float, stdin: bytes = b"") -> str:
             start_new_session=True,
         )
     except OSError as error:
-        raise EnvironmentFailure(f"{command[0]} does not start: {error.strerror}") from error
+        raise EnvironmentFailedError(f"{command[0]} does not start: {error.strerror}") from error
     try:
         async with asyncio.timeout(within):
             printed, complaint = await process.communicate(stdin)
     except TimeoutError:
-        raise EnvironmentFailure(f"{name}: not done after {within:g} s") from None
+        raise EnvironmentFailedError(f"{name}: not done after {within:g} s") from None
     finally:
         await kill(process)
     if process.returncode != 0:
         why = complaint.decode(errors="replace").strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
-        raise EnvironmentFailure(f"{name}: {why[0][:300]}")
+        raise EnvironmentFailedError(f"{name}: {why[0][:300]}")
     return printed.decode(errors="replace")
 
 
@@ -170,7 +170,7 @@ async def ios_tools() -> tuple[Tool, ...]:
     if companion is not None:
         try:
             simulators = await Simulators(companion, timeout=20.0).all()
-        except EnvironmentFailure as failure:
+        except EnvironmentFailedError as failure:
             companion = None if "does not start" in str(failure) else companion
     names = ", ".join(f"{simulator.name} ({simulator.os_version})" for simulator in simulators)
     simctl = await _simctl()
@@ -218,7 +218,7 @@ async def _accessibility(simulator: Simulator) -> bool | None:
     read = (*simctl_command(None), "spawn", simulator.udid, "defaults", "read", "com.apple.Accessibility")
     try:
         return all([(await run((*read, key), 10.0)).strip() == "1" for key in _AX_KEYS])
-    except EnvironmentFailure:
+    except EnvironmentFailedError:
         return None
 
 
@@ -226,7 +226,7 @@ async def _built(companion: str) -> str:
     """When the companion was built, which is all that it says of its version; the empty text where it says nothing."""
     try:
         said = (await run((companion, "--version"), 10.0)).strip()
-    except EnvironmentFailure:
+    except EnvironmentFailedError:
         return ""
     try:
         date = json.loads(said.splitlines()[-1])["build_date"]
@@ -241,7 +241,7 @@ async def _xcode() -> str | None:
         return None
     try:
         return ", ".join((await run(("xcodebuild", "-version"), 10.0)).split("\n")[:2])[:100].strip(", ") or None
-    except EnvironmentFailure:  # the command line tools alone have an xcodebuild that refuses
+    except EnvironmentFailedError:  # the command line tools alone have an xcodebuild that refuses
         return None
 
 
@@ -255,7 +255,7 @@ async def _simctl() -> str | None:
         return None
     try:
         return (await run(("xcrun", "--find", "simctl"), 10.0)).strip() or None
-    except EnvironmentFailure:
+    except EnvironmentFailedError:
         return None
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from prill.actions.keys import key_combination
 from prill.emulators.browser.actions import OTHER_CLICKS, click_at
-from prill.errors import EnvironmentFailure, MissingExtra
+from prill.errors import EnvironmentFailedError, MissingExtraError
 from prill.types import Action, Point
 
 if TYPE_CHECKING:
@@ -176,17 +176,17 @@ def _seconds(value: str | None) -> float:
 
 @contextmanager
 def browser_failures() -> Iterator[None]:
-    """Turns Playwright's errors, and its silence, into EnvironmentFailure."""
+    """Turns Playwright's errors, and its silence, into EnvironmentFailedError."""
     try:
         from playwright.async_api import Error
     except ImportError:
-        raise MissingExtra("playwright", "web") from None
+        raise MissingExtraError("playwright", "web") from None
     try:
         yield
     except Error as error:
-        raise EnvironmentFailure(f"the browser failed: {error.message.splitlines()[0]}") from error
+        raise EnvironmentFailedError(f"the browser failed: {error.message.splitlines()[0]}") from error
     except TimeoutError as error:
-        raise EnvironmentFailure("the browser failed: it does not answer") from error
+        raise EnvironmentFailedError("the browser failed: it does not answer") from error
 
 
 @cache

@@ -18,7 +18,7 @@ from prill.emulators.browser.config import PagesConfig
 from prill.emulators.settings import Playing, Scripts, Setting
 from prill.emulators.task_source import Names, task_names, words_of
 from prill.emulators.webarena.environment import WebArenaSpec
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.models.registry import ModelLike
 from prill.protocols import Policy
 from prill.types import Action, LabelRecord, Step, Task, Trajectory
@@ -288,7 +288,7 @@ async def _problem_of(work: Awaitable[object]) -> str | None:
     """What it said when it failed, or gave as a text."""
     try:
         given = await work
-    except (EnvironmentFailure, UsageError) as failure:
+    except (EnvironmentFailedError, UsageError) as failure:
         return str(failure)
     return given if isinstance(given, str) else None
 

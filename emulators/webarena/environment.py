@@ -176,7 +176,7 @@ class WebArena:
 
         Raises:
             UsageError: As in `check`.
-            EnvironmentFailure: A site is down, refuses the account or cannot be reset.
+            EnvironmentFailedError: A site is down, refuses the account or cannot be reset.
         """
         self.check(task.id)
         with contextlib.ExitStack() as stack:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.webarena.sites import Sites
-from prill.errors import EnvironmentFailure
+from prill.errors import EnvironmentFailedError
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Locator, Page
@@ -86,7 +86,7 @@ class Logins:
         self._timeout = timeout * 1000
 
     async def cookies(self, names: tuple[str, ...]) -> Path:
-        """The file for these sites (SHOPPING, …). Raises EnvironmentFailure when a site is down or refuses the account."""
+        """The file for these sites (SHOPPING, …). Raises EnvironmentFailedError when a site is down or refuses the account."""
         path = self._folder / f"{'.'.join(name.lower() for name in sorted(names))}_state.json"
         if self._reuse and path.is_file() and await self._accepted(path, names):
             return path
@@ -98,7 +98,7 @@ class Logins:
             try:
                 state = await context.storage_state()
             except Error as error:
-                raise EnvironmentFailure(f"the browser failed after signing in: {error.message.splitlines()[0]}") from None
+                raise EnvironmentFailedError(f"the browser failed after signing in: {error.message.splitlines()[0]}") from None
         _write(path, json.dumps(state))
         return path
 
@@ -130,9 +130,9 @@ class Logins:
                 await form.button(page).click()
         except Error:
             # Playwright's words could repeat what was typed.
-            raise EnvironmentFailure(f"{_named(name, address)} shows no login form that can be sent") from None
+            raise EnvironmentFailedError(f"{_named(name, address)} shows no login form that can be sent") from None
         if not await self._signed_in(context, name):
-            raise EnvironmentFailure(
+            raise EnvironmentFailedError(
                 f"{_named(name, address)} does not accept the account {account.user!r}: "
                 f"set {name}_USERNAME and {name}_PASSWORD to one that it has"
             )
@@ -169,7 +169,7 @@ def _site_failures(name: str, address: str) -> Iterator[None]:
         yield
     except Error as error:
         reason = error.message.splitlines()[0]
-        raise EnvironmentFailure(f"{_named(name, address)} does not answer: {reason}") from None
+        raise EnvironmentFailedError(f"{_named(name, address)} does not answer: {reason}") from None
 
 
 def _named(name: str, address: str) -> str:

@@ -41,8 +41,8 @@ from collections.abc import Collection, Iterable, Iterator
 from decimal import Decimal
 from urllib.parse import parse_qs, unquote, urlparse, urlsplit
 
-from prill.emulators.webarena.tasks import Check, Mode, References, TaskConfig, Undecidable, product, require_sites
-from prill.errors import Unscored
+from prill.emulators.webarena.tasks import Check, Mode, References, TaskConfig, UndecidableError, product, require_sites
+from prill.errors import UnscoredError
 from prill.models.prompts import NONCE, load_prompt, quoted, shorten
 from prill.models.replies import ReplyFormat, excerpt
 from prill.protocols import LanguageModel, Message
@@ -147,7 +147,7 @@ async def _ask_model(model: LanguageModel | None, prompt: str, intent: str, refe
         reply = await model.complete(
             messages, form=form, max_tokens=MAX_TOKENS, prompt=load_prompt("prill.emulators.webarena", prompt).hash
         )
-    except Unscored as failure:
+    except UnscoredError as failure:
         return Check(None, f"{what}, but the model gave no verdict ({failure.code})")
     verdict = reply.fields["verdict"]
     return Check(verdict == form.choices[0], f"{what}: {verdict}")
@@ -188,7 +188,7 @@ def check_url(config: TaskConfig, url: str | None, mode: Mode, hosts: Collection
         if not passed and hosts is not None and (host := _host(url)) and host not in hosts:
             return Check(None, f"url_match: {url} cannot be compared: no task names the host {host}")
         return Check(passed, f"url_match: {url} does not match {wanted}")
-    except (ValueError, Undecidable) as error:
+    except (ValueError, UndecidableError) as error:
         return Check(None, f"url_match: {url} cannot be compared with {wanted} ({error})")
 
 

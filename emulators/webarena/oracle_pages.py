@@ -34,7 +34,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from prill.emulators.webarena.oracle_answers import equals, includes
-from prill.emulators.webarena.tasks import Check, Mode, PageCheck, Undecidable, require_sites
+from prill.emulators.webarena.tasks import Check, Mode, PageCheck, UndecidableError, require_sites
 from prill.models.replies import excerpt
 
 if TYPE_CHECKING:
@@ -110,24 +110,24 @@ class Caller:
     last_url: str
 
     async def call(self, written: str) -> str:
-        """The result of `name('argument', …)`. Raises Undecidable."""
+        """The result of `name('argument', …)`. Raises UndecidableError."""
         name, arguments = read_call(written)
         function, wanted = _FUNCTIONS[name]
         if len(arguments) != wanted:
-            raise Undecidable(f"{name} takes {wanted} arguments, not {len(arguments)}")
+            raise UndecidableError(f"{name} takes {wanted} arguments, not {len(arguments)}")
         return await function(self, *(argument.replace(LAST_URL, self.last_url) for argument in arguments))
 
 
 def read_call(written: str) -> tuple[str, tuple[str, ...]]:
-    """The name and the arguments of a call such as `name(__page__, 'text')`. Raises Undecidable for anything else."""
+    """The name and the arguments of a call such as `name(__page__, 'text')`. Raises UndecidableError for anything else."""
     try:
         call = ast.parse(written.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise Undecidable(f"{written!r} is not a call of a function") from None
+        raise UndecidableError(f"{written!r} is not a call of a function") from None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
-        raise Undecidable(f"{written!r} is not a call of a function")
+        raise UndecidableError(f"{written!r} is not a call of a function")
     if call.func.id not in _FUNCTIONS:
-        raise Undecidable(f"there is no function {call.func.id!r}; there are {', '.join(_FUNCTIONS)}")
+        raise UndecidableError(f"there is no function {call.func.id!r}; there are {', '.join(_FUNCTIONS)}")
     arguments = []
     for argument in call.args:
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
@@ -135,7 +135,7 @@ def read_call(written: str) -> tuple[str, tuple[str, ...]]:
         elif isinstance(argument, ast.Name) and argument.id in (PAGE, LAST_URL):
             arguments.append(argument.id)
         else:
-            raise Undecidable(f"{ast.unparse(argument)} in {written!r} is no text, {PAGE} or {LAST_URL}")
+            raise UndecidableError(f"{ast.unparse(argument)} in {written!r} is no text, {PAGE} or {LAST_URL}")
     return call.func.id, tuple(arguments)
 
 
@@ -153,7 +153,7 @@ async def _post_url(caller: Caller, url: str) -> str:
 async def _latest_order_url(caller: Caller) -> str:
     orders = await _ask_shop(caller.shop, "orders", msgspec.json.Decoder(_Orders), _NEWEST)
     if not orders.items or not orders.items[0].increment_id.isdecimal():
-        raise Undecidable("the shop names no latest order")
+        raise UndecidableError("the shop names no latest order")
     return f"{caller.shop.address}/sales/order/view/order_id/{int(orders.items[0].increment_id)}/"
 
 
@@ -168,7 +168,7 @@ async def _latest_rating(caller: Caller, sku: str) -> str:
         return ""
     ratings = reviews[-1].ratings
     if not ratings or ratings[0].rating_name != "Rating":
-        raise Undecidable(f"the latest review of {sku} has no rating")
+        raise UndecidableError(f"the latest review of {sku} has no rating")
     return str(ratings[0].percent)
 
 
@@ -197,7 +197,7 @@ async def _ask_shop(shop: ShopAccess, path: str, kind: msgspec.json.Decoder[_T],
     import aiohttp
 
     if shop.address is None:
-        raise Undecidable("the environment variable SHOPPING, the address of the shop, is not set")
+        raise UndecidableError("the environment variable SHOPPING, the address of the shop, is not set")
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session:
             account = {"username": shop.username, "password": shop.password}
@@ -207,12 +207,14 @@ async def _ask_shop(shop: ShopAccess, path: str, kind: msgspec.json.Decoder[_T],
             async with session.get(f"{shop.address}/rest/V1/{path}", params=params, headers=headers) as answer:
                 return kind.decode(await _body(answer, path))
     except (TimeoutError, aiohttp.ClientError, ValueError) as error:
-        raise Undecidable(f"the shop's interface at {shop.address} gave no usable answer ({type(error).__name__})") from None
+        raise UndecidableError(
+            f"the shop's interface at {shop.address} gave no usable answer ({type(error).__name__})"
+        ) from None
 
 
 async def _body(answer: aiohttp.ClientResponse, what: str) -> bytes:
     if answer.status != 200:
-        raise Undecidable(f"the shop's interface answers {what} with status {answer.status}")
+        raise UndecidableError(f"the shop's interface answers {what} with status {answer.status}")
     return await answer.read()
 
 
@@ -241,13 +243,13 @@ async def _checked(check: PageCheck, page: Page, shop: ShopAccess, mode: Mode, s
             try:
                 answer = await tab.goto(url)
                 if answer is not None and answer.status >= 500:
-                    raise Undecidable(f"the site answers with status {answer.status}")
+                    raise UndecidableError(f"the site answers with status {answer.status}")
                 return await _look(check, Caller(shop, tab, page.url), what, mode, settle)
             finally:
                 with suppress(Error, TimeoutError):
                     async with asyncio.timeout(_CLOSING):
                         await tab.close()
-    except Undecidable as reason:
+    except UndecidableError as reason:
         return Check(None, f"{what}: {reason}")
     except Error as error:
         return Check(None, f"{what}: the page cannot be looked at ({error.message.splitlines()[0]})")
@@ -296,7 +298,7 @@ async def _selected(check: PageCheck, caller: Caller, mode: Mode) -> str | None:
     elif locator.startswith(PREFIX):
         contents = await caller.call(locator.removeprefix(PREFIX))
     else:
-        raise Undecidable(f"the locator {locator!r} is of no known kind")
+        raise UndecidableError(f"the locator {locator!r} is of no known kind")
     return html.unescape(contents) if mode == "paper" and contents is not None else contents
 
 
@@ -317,7 +319,7 @@ def _missing(check: PageCheck, contents: str | None, mode: Mode) -> str | None:
     """What is required and not there, in words; None when all is."""
     required = check.required_contents
     if required.exact_match is None and not required.must_include:
-        raise Undecidable("the check requires nothing")
+        raise UndecidableError("the check requires nothing")
     if contents is None:
         return "nothing was found"
     if required.exact_match is not None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 
 # The hosts that agents see and write instead of local addresses: WebArena's table.
 PUBLIC = {
@@ -125,7 +125,7 @@ async def reset_sites(command: str, limit: float, secret: tuple[str, ...] = (), 
     `told` are environment variables for a command.
 
     An address is that of a reset server such as BrowserGym's: `http://host:7565/reset`, next to which /status says
-    `Ready for duty!` once it is done; a server without a /status is done when it answers. Raises EnvironmentFailure; words
+    `Ready for duty!` once it is done; a server without a /status is done when it answers. Raises EnvironmentFailedError; words
     in `secret` never appear in it, nor does more of an address than its host.
     """
     if command.startswith(("http://", "https://")):
@@ -135,7 +135,7 @@ async def reset_sites(command: str, limit: float, secret: tuple[str, ...] = (), 
             async with asyncio.timeout(limit):
                 await _ask(parts, server)
         except TimeoutError:
-            raise EnvironmentFailure(f"the reset at {server} is not done after {limit:g} s") from None
+            raise EnvironmentFailedError(f"the reset at {server} is not done after {limit:g} s") from None
     else:
         await _run(command, limit, secret, told or {})
 
@@ -151,14 +151,14 @@ async def _ask(parts: SplitResult, server: str) -> None:
             async with session.get(parts._replace(path=path).geturl()) as answer:
                 # 418: BrowserGym's server is at it already.
                 if not (answer.ok or answer.status == 418):
-                    raise EnvironmentFailure(f"the reset at {server} was refused: status {answer.status}")
+                    raise EnvironmentFailedError(f"the reset at {server} was refused: status {answer.status}")
             while True:
                 async with session.get(status) as answer:
                     if answer.status == 404 or (answer.ok and _READY in await answer.text()):
                         return
                 await asyncio.sleep(_POLL)
     except aiohttp.ClientError as error:
-        raise EnvironmentFailure(f"the reset at {server} failed: {type(error).__name__}") from None
+        raise EnvironmentFailedError(f"the reset at {server} failed: {type(error).__name__}") from None
 
 
 async def _run(command: str, limit: float, secret: tuple[str, ...], told: Mapping[str, str]) -> None:
@@ -176,7 +176,7 @@ async def _run(command: str, limit: float, secret: tuple[str, ...], told: Mappin
             async with asyncio.timeout(limit):
                 await process.wait()
         except TimeoutError:
-            raise EnvironmentFailure(f"the reset command is not done after {limit:g} s and was ended") from None
+            raise EnvironmentFailedError(f"the reset command is not done after {limit:g} s and was ended") from None
         finally:
             if process.returncode is None:
                 # The whole group: what a shell started outlives the shell otherwise.
@@ -188,4 +188,4 @@ async def _run(command: str, limit: float, secret: tuple[str, ...], told: Mappin
             last = (errors.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1][:200]
             for word in secret:
                 last = last.replace(word, "…")
-            raise EnvironmentFailure(f"the reset command ended with status {process.returncode}: {last}")
+            raise EnvironmentFailedError(f"the reset command ended with status {process.returncode}: {last}")

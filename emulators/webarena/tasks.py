@@ -134,7 +134,7 @@ def task_of(config: TaskConfig) -> Task:
     )
 
 
-class Undecidable(Exception):
+class UndecidableError(Exception):
     """A check could not be carried out; the message says why. It never counts as failed."""
 
 
@@ -161,9 +161,9 @@ def note(checks: Sequence[Check]) -> str | None:
 
 
 def require_sites(*texts: str) -> None:
-    """Raises Undecidable when the texts still name a site whose address nobody gave, such as `__REDDIT__`."""
+    """Raises UndecidableError when the texts still name a site whose address nobody gave, such as `__REDDIT__`."""
     if unset := _UNSET.search(" ".join(texts)):
-        raise Undecidable(f"the environment variable {unset[1]} is not set")
+        raise UndecidableError(f"the environment variable {unset[1]} is not set")
 
 
 def task_parts(configs: Iterable[TaskConfig]) -> dict[str, tuple[tuple[str, str], ...]]:

@@ -145,7 +145,7 @@ def fit_with_scores(
     """The fitted judge with its card, and its out-of-fold scores. `hardened` says that the runs were read to be so; `plain` are
     the same runs read otherwise, for what hardening costs.
 
-    Raises UsageError when there are too few runs, MissingExtra without scikit-learn.
+    Raises UsageError when there are too few runs, MissingExtraError without scikit-learn.
     """
     table = _table(runs, kind, evidence_only, hardened)
     folds = list(_folds(table, seed))

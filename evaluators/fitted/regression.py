@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prill.errors import MissingExtra, UsageError
+from prill.errors import MissingExtraError, UsageError
 from prill.evaluators.fitted.calibration import fit_platt, sigmoid
 from prill.evaluators.fitted.features import BEYOND_THE_AGENT, Reading
 from prill.evaluators.fitted.guard import TASKS_OF_A_WORD, Guard, fit_guard
@@ -84,7 +84,7 @@ class Table:
         try:
             import sklearn  # noqa: F401
         except ImportError:
-            raise MissingExtra("scikit-learn", "student") from None
+            raise MissingExtraError("scikit-learn", "student") from None
         import numpy as np
 
         copies = [(i, family, reading) for i, run in enumerate(runs) for family, reading in run.copies.items()]

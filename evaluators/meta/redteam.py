@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.config.registry import nearest
-from prill.errors import NoEvidence, UsageError
+from prill.errors import NoEvidenceError, UsageError
 from prill.evaluators.attacks.families import ON_SCREENSHOTS, Variant, families, own_attacks
 from prill.evaluators.attacks.texts import attack_texts
 from prill.evaluators.fitted.overlap import Overlap, overlap_of
@@ -145,7 +145,7 @@ def under_attack(evaluator: Evaluator, attack: Variant) -> Rewritten:
     async def rewrite(trajectory: Trajectory) -> Trajectory:
         changed = await asyncio.to_thread(attack.apply, trajectory)
         if changed is None:
-            raise NoEvidence(_not_applicable(attack.name))
+            raise NoEvidenceError(_not_applicable(attack.name))
         if not isinstance(changed, Trajectory) or changed.id != trajectory.id:
             raise UsageError(f"the attack {attack.name} gave no trajectory of the same id: let it change a copy, or give None")
         return changed

@@ -81,7 +81,7 @@ class Pointing(Rewritten):
         reader: Reads the text on screenshots. None: the UI tree in the states' text is used.
 
     Raises:
-        MissingExtra: The reader's engine is not installed.
+        MissingExtraError: The reader's engine is not installed.
     """
 
     def __init__(self, evaluator: Evaluator, reader: TextReader | None = None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from prill.errors import Unscored, UsageError
+from prill.errors import UnscoredError, UsageError
 from prill.evaluators.evidence import without_claims
 from prill.evaluators.judgement import ClaimReader, Judgement, verdict_of
 from prill.protocols import Estimator, Evaluator, every_judge
@@ -18,7 +18,7 @@ def _nothing(trajectory: Trajectory) -> Sequence[str]:
 
 
 class Rewritten:
-    """Shows a judge a rewritten trajectory. An `Unscored` error of the rewriting becomes that trajectory's verdict.
+    """Shows a judge a rewritten trajectory. An `UnscoredError` error of the rewriting becomes that trajectory's verdict.
 
     Args:
         evaluator: The judge.
@@ -68,7 +68,7 @@ class Rewritten:
         """The evaluator's verdict on the rewritten trajectory."""
         try:
             copy = await self.rewrite(trajectory)
-        except Unscored as failure:
+        except UnscoredError as failure:
             reason = failure
 
             async def judge() -> Judgement:

@@ -155,7 +155,7 @@ async def bench_async(config: BenchConfig, *, progress: Callable[[Stage], None] 
     Raises:
         UsageError: The configuration cannot be carried out, or the folder holds another run.
         EndpointError: A model's endpoint takes no call.
-        EnvironmentFailure: Nothing can begin in the environment.
+        EnvironmentFailedError: Nothing can begin in the environment.
     """
     config, papers = choose(config)
     _check_output(config)

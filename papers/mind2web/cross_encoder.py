@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from prill.errors import MissingExtra, UsageError
+from prill.errors import MissingExtraError, UsageError
 from prill.models.devices import hold
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
@@ -46,7 +46,7 @@ class CrossEncoder:
         return f"local/{self.folder.resolve().name} {folder_hash(self.folder.resolve())}"
 
     async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """The model's own number of each text. Raises MissingExtra, EndpointError."""
+        """The model's own number of each text. Raises MissingExtraError, EndpointError."""
         return await asyncio.to_thread(self._score, query, list(texts))
 
     def _score(self, query: str, texts: list[str]) -> list[float]:
@@ -60,7 +60,7 @@ class CrossEncoder:
             mend_torchvision()
             transformers = importlib.import_module("transformers")
         except ImportError as error:
-            raise MissingExtra(error.name or "transformers", "local") from None
+            raise MissingExtraError(error.name or "transformers", "local") from None
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         with model_failures(f"{self.folder}: the ranker cannot be loaded"):
             reader = transformers.AutoTokenizer.from_pretrained(self.folder, local_files_only=True, trust_remote_code=False)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from prill.errors import EnvironmentFailure, InputError, UsageError
+from prill.errors import EnvironmentFailedError, InputError, UsageError
 from prill.io.lines import folder_of, read_lines
 from prill.io.store import decode_trajectory
 from prill.papers.mind2web.pages.conversations import rejoined, without_pages
@@ -182,7 +182,7 @@ class Mind2Web:
 
         Raises:
             UsageError: There is no such turn.
-            EnvironmentFailure: The recording cannot be read.
+            EnvironmentFailedError: The recording cannot be read.
         """
         await self._take(name)
         assert self._turn is not None
@@ -254,13 +254,13 @@ class Mind2Web:
         try:
             turn = await asyncio.to_thread(self.recordings.turn, name)
         except InputError as problem:
-            raise EnvironmentFailure(str(problem)) from None
+            raise EnvironmentFailedError(str(problem)) from None
         if not turn.steps:
-            raise EnvironmentFailure(f"the recorded turn {name!r} has no steps")
+            raise EnvironmentFailedError(f"the recorded turn {name!r} has no steps")
         try:
             self._asked = tuple(map(asked_of, turn.steps))
         except ValueError as problem:
-            raise EnvironmentFailure(f"the recorded turn {name!r}: {problem}") from None
+            raise EnvironmentFailedError(f"the recorded turn {name!r}: {problem}") from None
         self._turn, self._views, self._at = turn, {}, 0
 
     def _state(self) -> Observation:
@@ -284,7 +284,7 @@ class Mind2Web:
             try:
                 page = Page(state.page)
             except InputError as problem:
-                raise EnvironmentFailure(f"the recorded turn {self._turn.id!r}, step {at}: {problem}") from None
+                raise EnvironmentFailedError(f"the recorded turn {self._turn.id!r}, step {at}: {problem}") from None
             self._views[at] = page.view(state.candidates[:_SHOWN], brackets="angle", ids="original").text
         return self._views[at]
 

@@ -21,7 +21,7 @@ import msgspec
 
 from prill.datasets.reading.records import UNREADABLE
 from prill.datasets.reading.safe_pickle import fields, load_pickle
-from prill.errors import InputError, MissingExtra, UsageError
+from prill.errors import InputError, MissingExtraError, UsageError
 from prill.io.store import BadLine, open_lines
 from prill.papers.mind2web.pages.conversations import without_pages
 from prill.papers.mind2web.pages.scores import Scores, read_scores, sample_ids
@@ -141,7 +141,7 @@ def _records(path: Path) -> Iterator[tuple[str, Any] | BadLine]:
     try:
         import ijson
     except ImportError:
-        raise MissingExtra("ijson", "papers") from None
+        raise MissingExtraError("ijson", "papers") from None
     place = str(path)
     count = 0
     try:

@@ -19,7 +19,7 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
-from prill.errors import BudgetSpent, CallTimeout, TransportFailure, Unscored, UsageError
+from prill.errors import BudgetSpentError, CallTimeoutError, TransportError, UnscoredError, UsageError
 from prill.io.outputs import expect_place, failures, make_folder, writing
 from prill.io.store import BadLine
 from prill.models.ledger import metered
@@ -32,7 +32,11 @@ _T = TypeVar("_T")
 ACTIONS_A_TURN = 4  # MT-Mind2Web: the number of steps grows with the actions, about n/4 rounded up
 MOST_TASKS = 3  # of one conversation, so that it has about five turns, as there
 _TRIES, _MAX_TOKENS = 2, 700
-_NO_ANSWER = (TransportFailure, CallTimeout, BudgetSpent)  # the model said nothing: asked again later, never the rule's turn
+_NO_ANSWER = (
+    TransportError,
+    CallTimeoutError,
+    BudgetSpentError,
+)  # no reply: asked again later, never the rule's turn
 _WORD = re.compile(r"[a-z]{4,}|\d{4,}")
 _COMMON = frozenset(
     [
@@ -357,7 +361,7 @@ async def _asked(
             reply = await model.complete(messages, max_tokens=_MAX_TOKENS, prompt=prompt.hash)
         except _NO_ANSWER:
             raise
-        except Unscored as error:
+        except UnscoredError as error:
             why = str(error)
             continue
         if (found := read(reply.text)) is not None:

@@ -17,12 +17,12 @@ from msgspec import Meta
 
 from prill.actions.webarena import describe
 from prill.config.registry import nearest
-from prill.errors import NoEvidence, Truncated, UsageError
+from prill.errors import NoEvidenceError, TruncatedError, UsageError
 from prill.models.prompts import content_hash
 from prill.models.replies import excerpt
 from prill.papers.page_text import PageText, is_html
 from prill.papers.step.asking import Asking, Turn, prompt_text
-from prill.papers.step.grammar import Call, UnreadableAction, read_call, read_environment_action, read_reply
+from prill.papers.step.grammar import Call, UnreadableActionError, read_call, read_environment_action, read_reply
 from prill.papers.step.library import AUTO, STOP, Library, Template, library_for, load_library, shipped_libraries
 from prill.papers.step.page import Shown, one_line, show
 from prill.protocols import LanguageModel, Message, SampledModel
@@ -167,18 +167,18 @@ class StepAgent:
         """The next step.
 
         Raises:
-            NoEvidence: The state has no text.
-            Unscored: The model gives no usable answer.
+            NoEvidenceError: The state has no text.
+            UnscoredError: The model gives no usable answer.
         """
         if observation.text is None:
-            raise NoEvidence("step reads the text of the page, and this state has none")
+            raise NoEvidenceError("step reads the text of the page, and this state has none")
         if self._asking is None:
             self.reset(self._task)
         assert self._asking is not None
         library = self._asking.library
         around = library.surroundings
         if around.html and not is_html(observation.text):
-            raise NoEvidence(f"library {library.name} reads pages as HTML: MiniWoB++ gives them with text = 'html'")
+            raise NoEvidenceError(f"library {library.name} reads pages as HTML: MiniWoB++ gives them with text = 'html'")
         limit = around.max_steps if self.spec.max_steps is None else self.spec.max_steps
         self.limit_exceeded = bool(limit) and self._taken >= limit
         if self.limit_exceeded:
@@ -202,7 +202,7 @@ class StepAgent:
         event = Event("act", self._taken - 1, self._frames(), "", messages=messages)
         try:
             reply = await self._asked.complete(messages, max_tokens=self.spec.max_tokens, prompt=asking.hash(frame.template))
-        except Truncated as cut:
+        except TruncatedError as cut:
             if not cut.text.strip():  # thoughts alone: the call has failed, and nothing was answered
                 raise
             # An answer without an action, as small models give it that do not come to an end.
@@ -212,16 +212,16 @@ class StepAgent:
         event = replace(event, reason=reason or "", usage=reply.usage)
         try:
             if written is None:
-                raise UnreadableAction("the reply has no line ACTION:")
+                raise UnreadableActionError("the reply has no line ACTION:")
             call = read_call(written)
             event = replace(event, action=str(call))
             if call.verb in asking.library.templates and not self.spec.flat:
                 self._push(call, asking.library, event)
                 return None
             if call.verb != STOP and call.verb not in asking.library.surroundings.verbs:
-                raise UnreadableAction(f"{call.verb} is not available{nearest(call.verb, _verbs(frame.template))}")
+                raise UnreadableActionError(f"{call.verb} is not available{nearest(call.verb, _verbs(frame.template))}")
             action = read_environment_action(call, enter=asking.library.surroundings.enter)
-        except UnreadableAction as problem:
+        except UnreadableActionError as problem:
             return self._refuse(replace(event, action=event.action or excerpt(written or reply.text)), str(problem))
         if call.verb == STOP and not bottom:
             self._pop(event, call.arguments[0] if call.arguments else "")
@@ -234,7 +234,7 @@ class StepAgent:
 
     def _push(self, call: Call, library: Library, event: Event) -> None:
         if len(self._stack) >= self.spec.max_depth:
-            raise UnreadableAction(f"{len(self._stack)} policies are at work already: act yourself, or stop")
+            raise UnreadableActionError(f"{len(self._stack)} policies are at work already: act yourself, or stop")
         frame = self._stack[-1]
         frame.history.append((str(call), ""))
         frame.invalid = 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from prill.actions.webarena import UnreadableAction, read_action
+from prill.actions.webarena import UnreadableActionError, read_action
 from prill.models.replies import excerpt
 from prill.types import Action
 
-__all__ = ["Call", "UnreadableAction", "read_call", "read_environment_action", "read_reply"]
+__all__ = ["Call", "UnreadableActionError", "read_call", "read_environment_action", "read_reply"]
 _ACTION = re.compile(r"(?P<start>^[\s>*#`]*)?\**\bACTION\b\**\s*:\**", re.MULTILINE)
 _REASON = re.compile(r"\**\bREASON\b\**\s*:\**")
 _VERB = re.compile(r"([A-Za-z]\w*)\s*(.*)", re.DOTALL)
@@ -54,11 +54,11 @@ def read_reply(reply: str) -> tuple[str | None, str | None]:
 def read_call(text: str) -> Call:
     """The action that is written in either surface: `type [11] [New York]`, `TYPE 11 "New York"`.
 
-    A bracket is closed by its own: arguments may hold brackets. Raises UnreadableAction for a text without a verb.
+    A bracket is closed by its own: arguments may hold brackets. Raises UnreadableActionError for a text without a verb.
     """
     match = _VERB.fullmatch(text.strip())
     if match is None:
-        raise UnreadableAction(f"{excerpt(text)} is no action: an action begins with a verb, as in click [7]")
+        raise UnreadableActionError(f"{excerpt(text)} is no action: an action begins with a verb, as in click [7]")
     written, rest = match[1], match[2].strip()
     verb = _OLD_VERBS.get(written.lower(), written.lower())
     if rest.startswith("["):
@@ -74,7 +74,7 @@ def read_call(text: str) -> Call:
 def read_environment_action(call: Call, *, enter: bool) -> Action:
     """The action for a browser: `target` is `[number]`. A note does nothing; `enter`: `type` presses Enter unless told not to.
 
-    Raises UnreadableAction for what lacks an element, or is not written as such an action is.
+    Raises UnreadableActionError for what lacks an element, or is not written as such an action is.
     """
     if call.verb == "note":
         return Action("note", str(call), value=" ".join(call.arguments))

@@ -26,7 +26,7 @@ from prill.actions.webarena import parse_action
 from prill.config.registry import nearest
 from prill.errors import UsageError
 from prill.models.prompts import content_hash
-from prill.papers.step.grammar import UnreadableAction, read_call
+from prill.papers.step.grammar import UnreadableActionError, read_call
 from prill.types import Task
 
 AUTO = "auto"
@@ -270,7 +270,7 @@ def _check(library: Library, folder: Traversable) -> None:
             place = f"{folder}/examples/{name}.toml: example {number}"
             try:
                 verb = read_call(example.action).verb
-            except UnreadableAction as problem:
+            except UnreadableActionError as problem:
                 raise UsageError(f"{place}: {problem}") from None
             if verb not in allowed:
                 raise UsageError(f"{place}: {verb!r} is none of this policy's verbs and calls{nearest(verb, allowed)}")

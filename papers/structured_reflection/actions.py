@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from prill.actions.keys import key_names
-from prill.actions.webarena import UnreadableAction
+from prill.actions.webarena import UnreadableActionError
 from prill.models.replies import excerpt
 from prill.papers.structured_reflection.screen import Leaf
 from prill.types import Action
@@ -68,7 +68,7 @@ def kind_of(line: str) -> Kind | None:
 
 
 def read_order(line: str) -> Order:
-    """The line, read. Raises UnreadableAction."""
+    """The line, read. Raises UnreadableActionError."""
     kind = kind_of(line)
     rest = line.strip().partition(" ")[2].strip()
     if kind == "click":
@@ -81,7 +81,7 @@ def read_order(line: str) -> Order:
         return Order("type", None if ref is None else ref[1], _INTO.sub("", rest).strip("'") if quote is None else quote[1])
     if kind in ("press", "hold", "release") and rest:
         return _keys(kind, rest.rstrip(",.; "))
-    raise UnreadableAction(f'{excerpt(line)} is no action; the actions are click, enter "…" to, press, hold and release')
+    raise UnreadableActionError(f'{excerpt(line)} is no action; the actions are click, enter "…" to, press, hold and release')
 
 
 def _keys(kind: Kind, rest: str) -> Order:
@@ -91,7 +91,7 @@ def _keys(kind: Kind, rest: str) -> Order:
     keys = key_names(_ARROW.sub(r"ARROW\1", squeezed))
     known = all(len(part) == 1 or not part.isupper() or re.fullmatch(r"F\d{1,2}", part) for part in keys.split("+"))
     if kind != "press" and not known:
-        raise UnreadableAction(f"{excerpt(rest)} is no key that can be held")
+        raise UnreadableActionError(f"{excerpt(rest)} is no key that can be held")
     count = min(_MOST_TIMES, max(1, int(times[1]))) if times else 1
     if len(keys) == 1:
         return Order(kind, None, name, count)
@@ -137,7 +137,7 @@ def number_in(line: str) -> str | None:
     """The number of the element that a line is about; None where it names none."""
     try:
         return read_order(line).ref
-    except UnreadableAction:
+    except UnreadableActionError:
         return None
 
 

@@ -18,8 +18,8 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from prill.actions.webarena import UnreadableAction
-from prill.errors import NoEvidence, Truncated, Unparsable, UsageError
+from prill.actions.webarena import UnreadableActionError
+from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, UsageError
 from prill.models.prompts import NONCE, clean, content_hash, load_prompt, quoted
 from prill.papers.page_text import PageText
 from prill.papers.structured_reflection.actions import (
@@ -150,8 +150,8 @@ class StructuredReflection:
         """The next action, or `stop` with the state in which the attempt ended.
 
         Raises:
-            NoEvidence: The state has no text.
-            Unscored: The model gives no usable answer.
+            NoEvidenceError: The state has no text.
+            UnscoredError: The model gives no usable answer.
         """
         screen = read_screen(observation.text)
         state = self._came_of(screen.text()) or await self._turn(screen)
@@ -176,25 +176,25 @@ class StructuredReflection:
 
         Raises:
             UsageError: The attempt succeeded.
-            NoEvidence: Nothing was done in the attempt.
-            Unparsable: The model names no action of the attempt.
-            Unscored: The model gives no usable answer.
+            NoEvidenceError: Nothing was done in the attempt.
+            UnparsableError: The model names no action of the attempt.
+            UnscoredError: The model gives no usable answer.
         """
         if verdict.success:
             raise UsageError("an attempt that succeeded has no step to mend")
         steps = [step for step in trajectory.steps if not step.action.is_final]
         if not steps:
-            raise NoEvidence("nothing was done in this attempt, so no step can be mended")
+            raise NoEvidenceError("nothing was done in this attempt, so no step can be mended")
         self._task = trajectory.task
         state = state_of(trajectory)
         lines = tuple(line_of(step.action) for step in steps)
         messages = self._reflection(steps, lines, state, verdict.reason)
-        problem = Unparsable("no lesson was asked for")
+        problem = UnparsableError("no lesson was asked for")
         for _ in range(self.spec.reflection_tries):
             reply = await self._ask("reflection", messages)
             try:
                 place, replacement = read_answer(reply, len(steps))
-            except Unparsable as error:
+            except UnparsableError as error:
                 if self.spec.reflection == "vanilla":
                     return write_note(Note(state=state, step=None, answer=reply))
                 problem = error
@@ -309,7 +309,7 @@ class StructuredReflection:
         """The line, read; None where it cannot be carried out on this screen."""
         try:
             order = read_order(line)
-        except UnreadableAction:
+        except UnreadableActionError:
             return None
         if order.kind == "click" and order.ref is None and ground:
             values = {"screen": quoted("screen", screen.text(self._unseen("plan", screen))), "action": quoted("action", line)}
@@ -356,7 +356,7 @@ class StructuredReflection:
         hashed = content_hash(load_prompt(_PACKAGE, prompt).text, _source())
         try:
             said = (await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=hashed)).text
-        except Truncated as cut:
+        except TruncatedError as cut:
             # As in the paper, which takes what there is at 128 tokens. Nothing at all is no answer: the call has failed.
             if not cut.text.strip():
                 raise
@@ -390,19 +390,19 @@ def planning_calls(trajectory: Trajectory) -> int:
 def read_answer(reply: str, steps: int) -> tuple[int, str]:
     """The step that an answer names, from 0, and the action that should stand there.
 
-    Raises Unparsable where one is missing, no action can be read, or the attempt has no such step.
+    Raises UnparsableError where one is missing, no action can be read, or the attempt has no such step.
     """
     found = _INDEX.search(reply)
     if found is None:
-        raise Unparsable("it names no action index")
+        raise UnparsableError("it names no action index")
     place = int(found[1]) - 1
     if not 0 <= place < steps:
-        raise Unparsable(f"the attempt has the actions index=1 to index={steps}, and none of index={place + 1}")
+        raise UnparsableError(f"the attempt has the actions index=1 to index={steps}, and none of index={place + 1}")
     line = _SHOULD.sub("", reply[found.end() :].strip().partition("\n")[0]).strip().strip("`").rstrip(".").strip("`")
     try:
         read_order(line)
-    except UnreadableAction as error:
-        raise Unparsable(str(error)) from None
+    except UnreadableActionError as error:
+        raise UnparsableError(str(error)) from None
     return place, line
 
 

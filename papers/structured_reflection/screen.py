@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from html.parser import HTMLParser
 
-from prill.errors import NoEvidence
+from prill.errors import NoEvidenceError
 from prill.models.prompts import clean
 
 WIDTH, HEIGHT = 160, 210
@@ -95,9 +95,9 @@ class Screen:
 
 @lru_cache(256)
 def read_screen(text: str | None) -> Screen:
-    """The screen of an observation's text. Raises NoEvidence where its elements have no numbers."""
+    """The screen of an observation's text. Raises NoEvidenceError where its elements have no numbers."""
     if text is None or _REF not in text:
-        raise NoEvidence("structured-reflection reads a page as HTML with numbers: MiniWoB++ gives it with text = 'html'")
+        raise NoEvidenceError("structured-reflection reads a page as HTML with numbers: MiniWoB++ gives it with text = 'html'")
     reader = _Reader()
     reader.feed(text)
     reader.close()

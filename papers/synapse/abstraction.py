@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import TypeVar
 
-from prill.errors import ContextTooLong
+from prill.errors import ContextTooLongError
 from prill.models.prompts import clean, quoted
 from prill.papers.answers import said_by
 from prill.papers.synapse.calls import first_block
 from prill.papers.synapse.memory import Entry
 from prill.papers.synapse.prompting import tokens_of, until
-from prill.papers.synapse.sandbox import CodeFailed, run_code
+from prill.papers.synapse.sandbox import CodeFailedError, run_code
 from prill.protocols import LanguageModel, Message
 
 _PLACE = re.compile("<task>|<state>")
@@ -35,13 +35,13 @@ async def abstract(
 
     What the memory has for this turn is used; beyond its last turn, that of the last one. Where code is asked for and it cannot
     be run, or gives nothing, the model is asked for the words themselves, with the instruction of the task and what examples
-    there are. Raises ContextTooLong before a call that does not fit.
+    there are. Raises ContextTooLongError before a call that does not fit.
     """
 
     async def ask(text: str) -> str:
         messages = (Message("user", (text,)),)
         if window is not None and (tokens := tokens_of(messages)) > window:
-            raise ContextTooLong(f"the page to put into few words has about {tokens} tokens; the model takes {window}")
+            raise ContextTooLongError(f"the page to put into few words has about {tokens} tokens; the model takes {window}")
         return await said_by(model, messages, max_tokens=max_tokens, prompt=prompt)
 
     way, problem = entry.abstraction, ""
@@ -52,9 +52,9 @@ async def abstract(
         code = first_block(until(await ask(written), *_STOPS))
         try:
             if not code:
-                raise CodeFailed("the reply has no block of code")
+                raise CodeFailedError("the reply has no block of code")
             return await run_code(code, {"state": state, "task": task}), ""
-        except CodeFailed as failure:
+        except CodeFailedError as failure:
             problem = str(failure)
     lines = [_at(way.instructions, turn) or ""]
     for seen, words in pairs:

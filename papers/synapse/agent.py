@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from prill.actions.keys import key_names
-from prill.errors import ContextTooLong, NoEvidence, UsageError
+from prill.errors import ContextTooLongError, NoEvidenceError, UsageError
 from prill.models.calls import limits_of
 from prill.models.prompts import content_hash
 from prill.papers.answers import said_by
@@ -37,7 +37,7 @@ from prill.papers.synapse.prompting import (
     tokens_of,
     until,
 )
-from prill.papers.synapse.sandbox import CodeFailed, NoSandbox, find, run_block
+from prill.papers.synapse.sandbox import CodeFailedError, NoSandbox, find, run_block
 from prill.protocols import LanguageModel
 from prill.types import Action, Observation, Platform, Step, Task
 
@@ -150,13 +150,15 @@ class Synapse:
         """The next step.
 
         Raises:
-            NoEvidence: The state has no page in HTML, or there are no exemplars.
-            ContextTooLong: The request does not fit the model's window.
-            Unscored: The model gives no usable answer.
+            NoEvidenceError: The state has no page in HTML, or there are no exemplars.
+            ContextTooLongError: The request does not fit the model's window.
+            UnscoredError: The model gives no usable answer.
             UsageError: This machine cannot run what a model wrote.
         """
         if not observation.text or not is_html(observation.text):
-            raise NoEvidence("synapse reads the page as HTML, and this state has none: MiniWoB++ gives it with text = 'html'")
+            raise NoEvidenceError(
+                "synapse reads the page as HTML, and this state has none: MiniWoB++ gives it with text = 'html'"
+            )
         page = Page(observation.text)
         if self._entry is None:
             await self._begin(observation.text)
@@ -180,7 +182,7 @@ class Synapse:
         entry = None if name is None else self.memory.entry(name)
         if entry is None:
             what = "the memory holds no exemplar" if name is None else f"the memory holds no exemplar of {name!r}"
-            raise NoEvidence(f"{what}: add some (docs/agents.md), or name another folder")
+            raise NoEvidenceError(f"{what}: add some (docs/agents.md), or name another folder")
         on = entry.abstracts if spec.abstraction == "auto" else spec.abstraction == "listed" and own in task_table().abstracted
         self._kind = prompt_type(entry, on)
         self._abstracts = on and entry.abstracts
@@ -222,7 +224,7 @@ class Synapse:
         if window is not None and (tokens := tokens_of(messages)) > window:
             count = len(self._shown)
             advice = "; the option `exemplars` shows fewer" if count > 1 else ""
-            raise ContextTooLong(
+            raise ContextTooLongError(
                 f"the request has about {tokens} tokens (exemplars: {count}); the model takes {window}{advice}"
             )
         reply = await said_by(self.model, messages, max_tokens=self.spec.max_tokens, prompt=prompt)
@@ -236,7 +238,7 @@ class Synapse:
             done = await run_block(block)
         except NoSandbox as problem:
             raise UsageError(f"synapse acts by code that the model writes, and {problem}") from None
-        except CodeFailed as problem:
+        except CodeFailedError as problem:
             self._notes.append(f"The block was left out: {problem}.")
             return
         self._calls.extend(done.calls)
@@ -252,7 +254,7 @@ class Synapse:
         """The actions of a call on the page as it is now; a call that finds nothing is noted."""
         try:
             actions = await actions_of(call, page)
-        except (CodeFailed, LookupError) as problem:
+        except (CodeFailedError, LookupError) as problem:
             self._notes.append(f"{call} failed: {problem.args[0]}.")
             if self.spec.failed_call == "end_turn":
                 self._calls.clear()
@@ -268,7 +270,7 @@ class Synapse:
 
 
 async def actions_of(call: Call, page: Page) -> list[Action]:
-    """What the environment is asked to do for a call. Raises CodeFailed, LookupError where nothing is found or no such key is.
+    """What the environment is asked to do for a call. Raises CodeFailedError, LookupError for an unknown element or key.
 
     An action's text is the call for its element alone.
     """

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from prill.errors import Unparsable
+from prill.errors import UnparsableError
 from prill.models.replies import excerpt
 from prill.papers.synapse.agent import KEYS, REF
 from prill.papers.synapse.calls import Call, recorded_call
 from prill.papers.synapse.html import Page, text_of
 from prill.papers.synapse.memory import Exemplar, Memory, Turn, key_text
 from prill.papers.synapse.prompting import OBSERVED, task_table
-from prill.papers.synapse.sandbox import CodeFailed, find_now
+from prill.papers.synapse.sandbox import CodeFailedError, find_now
 from prill.types import Action, Step, Trajectory, Verdict
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ async def grow(
         else:
             try:
                 found.append(exemplar_of(trajectory, verdict.evaluator.name))
-            except Unparsable as problem:
+            except UnparsableError as problem:
                 count.skip("cannot be an exemplar", f"{trajectory.id}: {problem}")
     grown = await _extended(memory, found, per_task, count)
     added = grown.exemplars[len(memory.exemplars) :]
@@ -139,7 +139,7 @@ def _first(exemplar: Exemplar) -> str:
 
 
 def exemplar_of(trajectory: Trajectory, provenance: str) -> Exemplar:
-    """The trajectory as an exemplar. Raises Unparsable for one that has no page in HTML, or an action that has no call.
+    """The trajectory as an exemplar. Raises UnparsableError for one that has no page in HTML, or an action that has no call.
 
     What Synapse recorded keeps its turns and what it had put into few words. Of others, tasks that take several turns begin a
     new one where an action is on something that the turn's page did not have.
@@ -147,7 +147,7 @@ def exemplar_of(trajectory: Trajectory, provenance: str) -> Exemplar:
     steps = [step for step in trajectory.steps if not step.action.is_final]
     first = steps[0].observation.text if steps else None
     if not first or "<" not in first:
-        raise Unparsable("it has no step, or its pages are no HTML (miniwob records them so by its option text=html)")
+        raise UnparsableError("it has no step, or its pages are no HTML (miniwob records them so by its option text=html)")
     name = trajectory.task.site or trajectory.task.id
     several = task_table().turns.get(name, 1) > 1 and all(_words(step) is None for step in steps)
     turns = list[Turn]()
@@ -179,13 +179,13 @@ def _is_on(page: Page, action: Action) -> bool:
 
 
 def calls_of(action: Action, page: Page) -> list[Call]:
-    """The calls that do what was recorded. Raises Unparsable."""
+    """The calls that do what was recorded. Raises UnparsableError."""
     if (recorded := recorded_call(action.text)) is not None:
         return [recorded]
     element = None if action.target is None else _element(action.target, page)
     place = None if element is None else xpath_of(element, page)
     if action.target is not None and place is None:
-        raise Unparsable(f"{excerpt(action.text or action.kind)} is on nothing that the page has")
+        raise UnparsableError(f"{excerpt(action.text or action.kind)} is on nothing that the page has")
     focus = [] if place is None else [Call("click_xpath", place)]
     if action.kind == "click" and focus:
         return focus
@@ -198,7 +198,7 @@ def calls_of(action: Action, page: Page) -> list[Call]:
     key = _KEY_NAMES.get(action.value or "", (action.value or "").lower())
     if action.kind == "press" and key in KEYS:
         return [*focus, Call("press", key)]
-    raise Unparsable(f"{excerpt(action.text or action.kind)} has no call")
+    raise UnparsableError(f"{excerpt(action.text or action.kind)} has no call")
 
 
 def _element(target: str, page: Page) -> Element | None:
@@ -207,7 +207,7 @@ def _element(target: str, page: Page) -> Element | None:
         return next((element for element in page.elements if element.get(REF) == number), None)
     try:
         return next(iter(find_now(page, target)), None) if target.startswith(("/", "(")) else None
-    except CodeFailed:
+    except CodeFailedError:
         return None
 
 

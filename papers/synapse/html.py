@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from prill.errors import MissingExtra
+from prill.errors import MissingExtraError
 from prill.papers.synapse.jail import read_page
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Page:
         try:
             from lxml import etree
         except ImportError:
-            raise MissingExtra("lxml", "mind2web") from None
+            raise MissingExtraError("lxml", "mind2web") from None
         return list(read_page(self.html, etree).iter())
 
     def own(self, xpath: str) -> list[Element]:

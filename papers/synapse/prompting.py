@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from prill.errors import ContextTooLong
+from prill.errors import ContextTooLongError
 from prill.models.prompts import Prompt, clean, estimate_tokens, load_prompt, quoted
 from prill.papers.synapse.memory import Entry, Exemplar, Turn
 from prill.protocols import Message
@@ -60,12 +60,12 @@ def prompt_type(entry: Entry, abstracted: bool) -> PromptType:
 
 
 def shown(entry: Entry, kind: PromptType, task_name: str) -> tuple[Exemplar, ...]:
-    """The exemplars that a prompt of this form can show. Raises ContextTooLong for tasks whose pages are too long for it."""
+    """The exemplars that a prompt of this form can show. Raises ContextTooLongError where pages are too long for it."""
     if kind in ("obs_act", "multi_obs_act"):
         return tuple(e for e in entry.exemplars if all(step.observation is not None for step in e.steps))
     table = task_table()
     if task_name in table.never_raw:
-        raise ContextTooLong(f"{task_name} cannot be played without an abstraction of its pages: they are too long")
+        raise ContextTooLongError(f"{task_name} cannot be played without an abstraction of its pages: they are too long")
     found = tuple(e for e in entry.exemplars if all(step.state is not None for step in e.steps))
     return found[:1] if kind == "multi_state_act" and entry.name in table.one_raw_exemplar else found
 

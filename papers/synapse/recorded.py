@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from prill.errors import InputError, NoEvidence, Unparsable, UsageError
+from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageError
 from prill.io.store import read_trajectories
 from prill.models.calls import limits_of
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
@@ -117,12 +117,12 @@ class RecordedSynapse:
         self._task, self._seen, self._nearest = task, [], None
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidence for what is no state of a recorded page, InputError for a broken page, and what the
-        model raises."""
+        """The next step. Raises NoEvidenceError for what is no state of a recorded page, InputError for a broken page, and
+        what the model raises."""
         try:
             state = read_state(observation.text or "")
         except ValueError as problem:
-            raise NoEvidence(f"synapse-mind2web: {problem}") from None
+            raise NoEvidenceError(f"synapse-mind2web: {problem}") from None
         self._seen.append(state)
         if not state.candidates:
             return Step(observation, Action("none"))
@@ -137,12 +137,12 @@ class RecordedSynapse:
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
         """The request at a recorded step, without exemplars, and the action that was recorded.
 
-        Raises Unparsable where its target is not among the best candidates.
+        Raises UnparsableError where its target is not among the best candidates.
         """
         states = [read_state(step.observation.text or "") for step in trajectory.steps[: index + 1]]
         asked = [asked_of(step) for step in trajectory.steps[: index + 1]]
         if not asked[index].within(self.spec.k_current):
-            raise Unparsable(f"step {index} of {trajectory.id}: its target is not among the best {self.spec.k_current}")
+            raise UnparsableError(f"step {index} of {trajectory.id}: its target is not among the best {self.spec.k_current}")
         past = tuple(step.action.text for step in trajectory.steps[:index])
         targets = tuple(one.positives[0] if one.positives else "" for one in asked[:index])
         now = PageState(states[index].page, states[index].candidates, past, targets)

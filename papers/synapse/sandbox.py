@@ -34,11 +34,11 @@ _READY = b"ready\n"
 _JAIL = Path(__file__).resolve().parent / "jail.py"
 
 
-class CodeFailed(Exception):
+class CodeFailedError(Exception):
     """The code came to nothing: the message says why."""
 
 
-class NoSandbox(CodeFailed):
+class NoSandbox(CodeFailedError):
     """This machine cannot lock the process in: nothing that a model wrote is run on it."""
 
 
@@ -51,7 +51,7 @@ class Block:
 
 
 async def run_code(code: str, names: Mapping[str, str]) -> str:
-    """What the code sets as the text `obs`, with these names set before. Raises CodeFailed.
+    """What the code sets as the text `obs`, with these names set before. Raises CodeFailedError.
 
     The process has no environment, no network, no files; it gets processor time, memory and a time by the clock, and the
     code and its result have at most 20,000 characters. Only Linux can lock it in so: elsewhere no code is run.
@@ -60,7 +60,7 @@ async def run_code(code: str, names: Mapping[str, str]) -> str:
 
 
 async def run_block(block: str) -> Block:
-    """The calls that a block of Python makes of `agent`, of which none is carried out. Raises CodeFailed where it has no end.
+    """The calls that a block of Python makes of `agent`, of which none is carried out. Raises CodeFailedError if it has no end.
 
     As `run_code`; a block makes at most 200 calls.
     """
@@ -68,7 +68,7 @@ async def run_block(block: str) -> Block:
 
 
 async def find(page: Page, xpath: str) -> list[Element]:
-    """The elements of the page that an XPath selects, in the page's order. Raises CodeFailed, also for one that has no end."""
+    """The elements of the page that an XPath selects, in the page's order. Raises CodeFailedError, also if it has no end."""
     return await asyncio.to_thread(find_now, page, xpath)
 
 
@@ -83,7 +83,7 @@ def find_now(page: Page, xpath: str) -> list[Element]:
 
 def _bounded(code: str) -> str:
     if len(code) > MOST_CHARS:
-        raise CodeFailed(f"the code has {len(code)} characters; {MOST_CHARS} are allowed")
+        raise CodeFailedError(f"the code has {len(code)} characters; {MOST_CHARS} are allowed")
     return code
 
 
@@ -125,13 +125,13 @@ def _started(request: bytes) -> tuple[bytes, int]:
 
 
 def _read(pipe: int, seconds: float, until: bytes | None = None) -> bytes:
-    """All that comes, as far as it can be a result. Raises CodeFailed when time runs out."""
+    """All that comes, as far as it can be a result. Raises CodeFailedError when time runs out."""
     data, end = b"", time.monotonic() + seconds
     waiting = select.poll()  # select.select takes no descriptor above 1023, and a busy process has those
     waiting.register(pipe, select.POLLIN)
     while len(data) <= _MOST_OUTPUT and not (until and data.startswith(until)):
         if not waiting.poll(1000 * max(0.0, end - time.monotonic())):
-            raise CodeFailed(f"the code took more than {seconds:g} s")
+            raise CodeFailedError(f"the code took more than {seconds:g} s")
         if not (piece := os.read(pipe, 1 << 16)):
             break
         data += piece
@@ -143,13 +143,13 @@ def _read(pipe: int, seconds: float, until: bytes | None = None) -> bytes:
 
 def _record(answer: bytes, status: int) -> dict[str, Any]:
     if len(answer) > _MOST_OUTPUT:
-        raise CodeFailed(f"the code wrote more than {_MOST_OUTPUT} bytes")
+        raise CodeFailedError(f"the code wrote more than {_MOST_OUTPUT} bytes")
     try:
         record = json.loads(answer)
     except (ValueError, RecursionError):
-        raise CodeFailed(f"the code ended its process (status {status})") from None
+        raise CodeFailedError(f"the code ended its process (status {status})") from None
     if not isinstance(record, dict):
-        raise CodeFailed("the code gave no answer")
+        raise CodeFailedError("the code gave no answer")
     if record.get("locked") is False:
         why = str(record.get("error"))[:500]
         raise NoSandbox(f"generated code is not run on this machine, as the kernel cannot lock it in: {why}")
@@ -159,21 +159,21 @@ def _record(answer: bytes, status: int) -> dict[str, Any]:
 def _text(record: dict[str, Any]) -> str:
     found = record.get("obs")
     if not isinstance(found, str):
-        raise CodeFailed(_problem(record))
+        raise CodeFailedError(_problem(record))
     return _sound(found)
 
 
 def _calls(record: dict[str, Any]) -> Block:
     given = record.get("calls")
     if not isinstance(given, list) or len(given) > MOST_CALLS:
-        raise CodeFailed(_problem(record))
+        raise CodeFailedError(_problem(record))
     found = list[Call]()
     for one in given:
         match one:
             case [str(method), str(argument)] if method in METHODS:
                 found.append(Call(method, _sound(argument)))
             case _:
-                raise CodeFailed(_problem(record))
+                raise CodeFailedError(_problem(record))
     _sound("".join(call.argument for call in found))
     return Block(tuple(found), _problem(record) if "error" in record else "")
 
@@ -181,9 +181,9 @@ def _calls(record: dict[str, Any]) -> Block:
 def _places(record: dict[str, Any], elements: int) -> list[int]:
     given = record.get("places")
     if not isinstance(given, list) or len(given) > MOST_PLACES:
-        raise CodeFailed(_problem(record))
+        raise CodeFailedError(_problem(record))
     if any(type(place) is not int or not 0 <= place < elements for place in given):
-        raise CodeFailed("the code gave no answer")
+        raise CodeFailedError("the code gave no answer")
     return given
 
 
@@ -193,7 +193,7 @@ def _problem(record: dict[str, Any]) -> str:
 
 def _sound(text: str) -> str:
     if text.encode("utf-8", "replace").decode() != text:
-        raise CodeFailed("the result has half of a pair of surrogates, which is no text")
+        raise CodeFailedError("the result has half of a pair of surrogates, which is no text")
     if len(text) > MOST_CHARS:
-        raise CodeFailed(f"the result has {len(text)} characters; {MOST_CHARS} are allowed")
+        raise CodeFailedError(f"the result has {len(text)} characters; {MOST_CHARS} are allowed")
     return text

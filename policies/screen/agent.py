@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Protocol
 
 from msgspec import Meta
 
-from prill.errors import NoEvidence, Unparsable, UsageError
+from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.io.images import image_size
 from prill.models.prompts import clean, load_prompt, shorten
 from prill.models.request import scaled_size
@@ -94,7 +94,7 @@ class Screen:
         self._task, self._past, self._queue = task, [], []
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidence without a screenshot, and whatever `Unscored` error the model raises."""
+        """The next step. Raises NoEvidenceError without a screenshot, and whatever `UnscoredError` error the model raises."""
         thought = ""
         if not self._queue:
             messages = self._messages(self._task, self._past, observation)
@@ -111,13 +111,13 @@ class Screen:
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
         """What `act` sends at that step, and the reply that it reads as the recorded action, with the recorded thought.
 
-        Raises NoEvidence without a screenshot, Unparsable for an action that the model's tool does not have.
+        Raises NoEvidenceError without a screenshot, UnparsableError for an action that the model's tool does not have.
         """
         step = trajectory.steps[index]
         messages = self._messages(trajectory.task, trajectory.steps[:index], step.observation)
         if self._written(step, trajectory.task.platform) is None:
             what = shorten(step.action.text or step.action.kind, 120)
-            raise Unparsable(f"{what!r} is no call of the tool of {self.grammar}")
+            raise UnparsableError(f"{what!r} is no call of the tool of {self.grammar}")
         return messages, self._reply(step, trajectory.task.platform)
 
     def _messages(self, task: Task, past: Sequence[Step], observation: Observation) -> tuple[Message, ...]:
@@ -194,7 +194,7 @@ def _sent_size(path: str, max_pixels: int) -> Size:
 
 def _screenshot(observation: Observation) -> str:
     if observation.screenshot is None:
-        raise NoEvidence("screen models look at screenshots, and this state has none")
+        raise NoEvidenceError("screen models look at screenshots, and this state has none")
     return observation.screenshot
 
 

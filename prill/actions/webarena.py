@@ -53,7 +53,7 @@ _ARGUMENTS = {
 _NUMBER = re.compile(r"\[?(\d+)\]?")
 
 
-class UnreadableAction(ValueError):
+class UnreadableActionError(ValueError):
     """The text is no action of the grammar. The message says what was expected, in words that an agent can be shown."""
 
 
@@ -83,7 +83,7 @@ def read_action(text: str) -> Action:
     """The action that an agent wrote, ready for a browser: `target` is `[number]`, and Enter is a line break after the text.
 
     Read as WebArena reads it: the verb is what precedes the first bracket, else the first word; `type` presses Enter unless
-    it ends in `[0]`; `stop` without a bracket has the empty answer. Raises UnreadableAction for everything else.
+    it ends in `[0]`; `stop` without a bracket has the empty answer. Raises UnreadableActionError for everything else.
     """
     text = text.strip()
     verb = text.partition("[")[0].strip() if "[" in text else (text.split() or [""])[0]
@@ -93,14 +93,14 @@ def read_action(text: str) -> Action:
     if verb == "stop":
         return Action("stop", text, value=rest[1 : rest.rindex("]")] if rest.startswith("[") and "]" in rest else "")
     if verb not in _ARGUMENTS:
-        raise UnreadableAction(f"{_short(text)} is no action; the actions are {', '.join(dict.fromkeys(_KINDS))}")
+        raise UnreadableActionError(f"{_short(text)} is no action; the actions are {', '.join(dict.fromkeys(_KINDS))}")
     if (named := _NAMED.fullmatch(rest)) and named[1].startswith(f"[{named[2]}]") and named[1].rstrip().endswith("]"):
         rest = named[1].rstrip()  # agents repeat what the log showed them
     if verb == "type" and not rest.endswith(("[0]", "[1]")):
         rest += " [1]"
     arguments = _ARGUMENTS[verb].match(rest)
     if arguments is None:
-        raise UnreadableAction(f"{_short(text)} cannot be read; expected {_FORMS[verb]}")
+        raise UnreadableActionError(f"{_short(text)} cannot be read; expected {_FORMS[verb]}")
     if verb == "type":
         return Action("type", text, target=f"[{arguments[1]}]", value=arguments[2] + ("\n" if arguments[3] == "1" else ""))
     if verb in _ON_ELEMENTS:

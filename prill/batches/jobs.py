@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from prill.batches.folder import URL, Api, BatchFolder, RequestFile
-from prill.errors import EndpointError, InputError, MissingExtra, UsageError
+from prill.errors import EndpointError, InputError, MissingExtraError, UsageError
 from prill.io.outputs import expect_place, failures, part_of
 from prill.models.replies import error_message
 from prill.models.transport import Endpoint, azure_header
@@ -32,7 +32,7 @@ _TAG = "prill_requests"  # in a batch's metadata: the hash of its file, so that 
 _ANTHROPIC = "anthropic.com"
 
 
-class BatchProblems(EndpointError):
+class BatchError(EndpointError):
     """What was wrong with some files, by their names, in a line each; the others were seen to.
 
     `under_way`: how many batches of the others go on.
@@ -58,8 +58,8 @@ async def submit(folder: BatchFolder, say: Say = lambda words: None, *, api: Api
         How many files of the folder are submitted by now.
 
     Raises:
-        BatchProblems: Some files had problems; raised after all were tried.
-        MissingExtra: The package of the batch API is not installed.
+        BatchError: Some files had problems; raised after all were tried.
+        MissingExtraError: The package of the batch API is not installed.
     """
     expect_place(folder.path, "a batch")  # what is submitted must be noted
     problems, closed = dict[str, str](), set[_Door]()
@@ -73,13 +73,13 @@ async def submit(folder: BatchFolder, say: Say = lambda words: None, *, api: Api
                 entry = await desk.submit(folder, entry)
         except (EndpointError, InputError) as error:
             problems[entry.name] = str(error)
-            if isinstance(error, _Closed | _NotThere):
+            if isinstance(error, _Closed | _NotThereError):
                 closed.add(_door(entry))
             continue
         folder.update(entry)
         say(f"{entry.name}: {entry.requests} requests, batch {entry.batch} ({entry.status})")
     if problems:
-        raise BatchProblems(problems)
+        raise BatchError(problems)
     return sum(entry.batch is not None for entry in folder.manifest.files)
 
 
@@ -96,8 +96,8 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
         How many batches are still running.
 
     Raises:
-        BatchProblems: Some batches had problems; raised after all were tried.
-        MissingExtra: The package of the batch API is not installed.
+        BatchError: Some batches had problems; raised after all were tried.
+        MissingExtraError: The package of the batch API is not installed.
     """
     expect_place(folder.path, "a batch")
     under_way, problems, closed = 0, dict[str, str](), set[_Door]()
@@ -112,7 +112,7 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
             if isinstance(error, _Closed):
                 closed.add(_door(entry))
     if problems:
-        raise BatchProblems(problems, under_way)
+        raise BatchError(problems, under_way)
     return under_way
 
 
@@ -172,7 +172,7 @@ class _Closed(EndpointError):
     """No connection came about, or the key is not accepted: so it is with whatever else is to go there."""
 
 
-class _NotThere(EndpointError):
+class _NotThereError(EndpointError):
     """What was asked for is not there: a batch, or the whole batch API."""
 
 
@@ -279,7 +279,7 @@ async def _anthropic(entry: RequestFile, problem: str) -> AsyncIterator[_Anthrop
     try:
         from anthropic import AsyncAnthropic
     except ImportError:
-        raise MissingExtra("anthropic", "anthropic") from None
+        raise MissingExtraError("anthropic", "anthropic") from None
     endpoint = _endpoint(entry)
     key = await _key(endpoint, problem)
     base_url = endpoint.base_url.removesuffix("/v1")  # of the endpoint that speaks OpenAI's language
@@ -330,7 +330,7 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
         message = endpoint.without_key(error_message(error.body, error.response.reason_phrase))
         advice = "; without a batch API there, carry the files out yourself and give the answers to collect"
         said = f"{endpoint.place} answers HTTP {error.status_code}: {message}"
-        kind = {401: _Closed, 403: _Closed, 404: _NotThere}.get(error.status_code, EndpointError)
+        kind = {401: _Closed, 403: _Closed, 404: _NotThereError}.get(error.status_code, EndpointError)
         raise kind(f"{problem}: {said}{advice if error.status_code == 404 else ''}") from None
     except sdk.APIConnectionError as error:
         if (refused := _refused_certificate(error)) is not None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 from prill.batches.folder import Answers, BatchFolder, StageWriter, request_id
-from prill.errors import AnswerPending, UsageError
+from prill.errors import AnswerPendingError, UsageError
 from prill.io.store import Intake
 from prill.models.calls import PerGoal
 from prill.models.client import OpenAIModel
@@ -59,7 +59,7 @@ class Replay:
         return self.judge.screenshots(trajectory)
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The judge's verdict. Raises AnswerPending where an answer is missing."""
+        """The judge's verdict. Raises AnswerPendingError where an answer is missing."""
         async with self._one:
             self._asked.clear()
             with ExitStack() as stack:
@@ -82,7 +82,7 @@ class Replay:
         if self._answers.wants(id):
             self._stage.add(id, body, endpoint.base_url, endpoint.api_key_env)
             self._answers.note_written(id)
-        raise AnswerPending("the answer is still to come")
+        raise AnswerPendingError("the answer is still to come")
 
 
 def _models(judge: Evaluator) -> Iterator[OpenAIModel]:

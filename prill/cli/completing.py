@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 from prill.cli.commands import COMMANDS, Command
 from prill.cli.derive import Derived, Flag, derive
 from prill.config.registry import Registry, load_object
-from prill.errors import MissingExtra
+from prill.errors import MissingExtraError
 
 SHELLS = ("bash", "zsh", "fish")
 # Where the names of parts stand, by kind.
@@ -29,12 +29,12 @@ def completion(shell: str) -> str:
         shell: One of SHELLS.
 
     Raises:
-        MissingExtra: shtab is not installed.
+        MissingExtraError: shtab is not installed.
     """
     try:
         import shtab
     except ImportError:
-        raise MissingExtra("shtab") from None
+        raise MissingExtraError("shtab") from None
     parser, made = argparse.ArgumentParser(prog="prill"), list[argparse.ArgumentParser]()
     rooms: dict[str, Any] = {}  # of commands whose name has two words, such as `refine filtered-bc`
     # The parser of a command is derived from its configuration; add_parser would make another one.

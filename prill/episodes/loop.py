@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from prill.errors import BudgetSpent, EnvironmentFailure, Unscored
+from prill.errors import BudgetSpentError, EnvironmentFailedError, UnscoredError
 from prill.io.lines import valid_unicode
 from prill.protocols import Environment, Locator, Policy
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -88,9 +88,9 @@ async def run_episode(
                 if early_stop is not None and (stopped := early_stop(steps)) is not None:
                     ended_by = "early_stop"
                     break
-    except EnvironmentFailure as failure:
+    except EnvironmentFailedError as failure:
         record, ended_by = replace(record, final=None, error=valid_unicode(str(failure))), "error"
-    except Unscored as failure:
+    except UnscoredError as failure:
         record, ended_by = replace(record, error=f"{_NO_ACTION} ({failure.code}): {failure}"), "error"
         metadata["unscored"] = failure.code
     except TimeoutError:
@@ -102,7 +102,7 @@ async def run_episode(
 
 def is_unpaid(error: str | None) -> bool:
     """Whether what ended an episode was a budget that was used up: neither agent nor environment failed."""
-    return error is not None and error.startswith(f"{_NO_ACTION} ({BudgetSpent.code})")
+    return error is not None and error.startswith(f"{_NO_ACTION} ({BudgetSpentError.code})")
 
 
 def _legible(part: _T) -> _T:

@@ -13,7 +13,7 @@ import msgspec
 
 from prill.episodes.loop import run_episode
 from prill.episodes.run_folder import RunFolder
-from prill.errors import BudgetSpent, EnvironmentFailure, PrillError, Unscored
+from prill.errors import BudgetSpentError, EnvironmentFailedError, PrillError, UnscoredError
 from prill.io.checksums import Checksums
 from prill.models.ledger import Meter, metered
 from prill.models.transport import PATIENCE
@@ -86,7 +86,7 @@ async def record(
     `checked`: the caller has compared the files of the folder with their checksums.
 
     Raises UsageError when nothing can be written or a file in `out` is not as a run left it, InputError when one is broken,
-    EnvironmentFailure when no
+    EnvironmentFailedError when no
     environment is left that works, or none begins. What is not raised on purpose, such as a bug of a policy, ends the run too;
     its episode is then on record as broken, so that the same call goes on with the next. What is finished stays.
     """
@@ -168,7 +168,7 @@ class _Run(Generic[E]):
         try:
             async with asyncio.timeout(self._settings.timeout):
                 task = await episode.task(environment)
-        except (EnvironmentFailure, TimeoutError) as failure:
+        except (EnvironmentFailedError, TimeoutError) as failure:
             problem = str(failure) or f"no task within {self._settings.timeout:g} s"
             await self._pool.report(environment, problem)
             if retried:
@@ -184,10 +184,10 @@ class _Run(Generic[E]):
             self._note_beginning(episode.id, trajectory.error)
             return
         try:
-            if trajectory.metadata.get("unscored") == BudgetSpent.code:
-                raise BudgetSpent(trajectory.error)
+            if trajectory.metadata.get("unscored") == BudgetSpentError.code:
+                raise BudgetSpentError(trajectory.error)
             label = await self._grade(episode, environment, trajectory)
-        except BudgetSpent as spent:  # no end of an episode: it has not been played until it can be paid for
+        except BudgetSpentError as spent:  # no end of an episode: it has not been played until it can be paid for
             self._folder.drop(trajectory)
             self._counts = replace(self._counts, budget=str(spent))
             self._count(str(spent), lost=1)
@@ -207,7 +207,7 @@ class _Run(Generic[E]):
         self._not_begun.add(id)
         count = len(self._not_begun)
         if count >= _LEAST and (spent := now - self._since) >= self._settings.patience:
-            raise EnvironmentFailure(f"no episode could begin for {spent:.3g} s, {count} in a row; the last: {problem}")
+            raise EnvironmentFailedError(f"no episode could begin for {spent:.3g} s, {count} in a row; the last: {problem}")
 
     async def _play(self, episode: Episode[E], environment: E, task: Task) -> tuple[Trajectory, bool]:
         """The episode, and whether it began: whether its first state was seen."""
@@ -247,9 +247,9 @@ class _Run(Generic[E]):
         try:
             async with asyncio.timeout(self._settings.timeout):
                 label = await self._settings.oracle(environment, trajectory)
-        except BudgetSpent:
+        except BudgetSpentError:
             raise
-        except (EnvironmentFailure, Unscored) as failure:
+        except (EnvironmentFailedError, UnscoredError) as failure:
             label = _undecided(trajectory, str(failure))
         except TimeoutError:
             label = _undecided(trajectory, f"no answer within {self._settings.timeout:g} s")

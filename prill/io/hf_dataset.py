@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UnsetType
 
 from prill.checks import check_record
-from prill.errors import InputError, MissingExtra, UsageError
+from prill.errors import InputError, MissingExtraError, UsageError
 from prill.io.store import move_extras, with_screenshots
 from prill.temporary.images import in_memory
 from prill.types import LabelRecord, Observation, Task, Trajectory, Verdict
@@ -44,7 +44,7 @@ def to_dataset(records: Iterable[Trajectory] | Iterable[Verdict] | Iterable[Labe
         A `datasets.Dataset`.
 
     Raises:
-        MissingExtra: `datasets` is not installed; the message says how to install it.
+        MissingExtraError: `datasets` is not installed; the message says how to install it.
         UsageError: There are no records, or records of several kinds.
         InputError: A record has a value of another type than it says; the message names the field.
     """
@@ -86,7 +86,7 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajector
         An iterator of records of that kind.
 
     Raises:
-        MissingExtra: `datasets` is not installed.
+        MissingExtraError: `datasets` is not installed.
         UsageError: That is not one data set, or it lacks a column that the records need.
         InputError: A row is not such a record; the message has the number of the row, from 0, and the field.
     """
@@ -121,7 +121,7 @@ def _packages() -> tuple[Any, Any, Any]:
         import datasets.features as features
         import pyarrow
     except ImportError:
-        raise MissingExtra("datasets") from None
+        raise MissingExtraError("datasets") from None
     return arrow_dataset, features, pyarrow
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from prill.errors import MissingExtra
+from prill.errors import MissingExtraError
 from prill.io.store import read_labels, read_verdicts
 from prill.io.truth import gold_labels
 from prill.types import LabelRecord, Usage, Verdict
@@ -45,11 +45,11 @@ _FORMULA = tuple("=+-@＝＋－＠")
 
 
 def import_pandas() -> Any:
-    """Imports pandas, which only data frames need. Raises MissingExtra."""
+    """Imports pandas, which only data frames need. Raises MissingExtraError."""
     try:
         import pandas
     except ImportError:
-        raise MissingExtra("pandas") from None
+        raise MissingExtraError("pandas") from None
     return pandas
 
 
@@ -64,7 +64,7 @@ def data_frame(rows: Sequence[Mapping[str, Any] | tuple[Any, ...]], columns: Seq
         A pandas data frame.
 
     Raises:
-        MissingExtra: pandas is not installed.
+        MissingExtraError: pandas is not installed.
     """
     return import_pandas().DataFrame(rows, columns=columns)
 
@@ -85,7 +85,7 @@ class Table:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A data frame; all columns are of types that can be null. Raises MissingExtra."""
+        """A data frame; all columns are of types that can be null. Raises MissingExtraError."""
         pandas = import_pandas()
         dtypes = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
         return pandas.DataFrame(
@@ -93,21 +93,21 @@ class Table:
         )
 
     def to_arrow(self) -> pyarrow.Table:
-        """An Arrow table. Raises MissingExtra."""
+        """An Arrow table. Raises MissingExtraError."""
         try:
             import pyarrow
         except ImportError:
-            raise MissingExtra("pyarrow") from None
+            raise MissingExtraError("pyarrow") from None
         types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
         return pyarrow.table({name: pyarrow.array(cells, types[self.types[name]]) for name, cells in self._columns()})
 
     def to_datasets(self) -> Dataset:
-        """A data set of Hugging Face's `datasets`. Raises MissingExtra."""
+        """A data set of Hugging Face's `datasets`. Raises MissingExtraError."""
         try:
             # Of `datasets` alone any folder of that name would do.
             from datasets.arrow_dataset import Dataset
         except ImportError:
-            raise MissingExtra("datasets") from None
+            raise MissingExtraError("datasets") from None
         return Dataset(self.to_arrow())
 
     def to_csv(self) -> str:
@@ -145,7 +145,7 @@ class Tabular:
         """The table as a data frame.
 
         Raises:
-            MissingExtra: pandas is not installed; the message says how to install it.
+            MissingExtraError: pandas is not installed; the message says how to install it.
         """
         return self.table().to_pandas()
 
@@ -160,7 +160,7 @@ class Verdicts(list[Verdict]):
         return table(self, labels, source=source, truth=truth)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row a verdict, as a data frame. Raises MissingExtra."""
+        """One row a verdict, as a data frame. Raises MissingExtraError."""
         return self.table().to_pandas()
 
     def _repr_html_(self) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 
-from prill.errors import AnswerPending, BudgetSpent, ContextTooLong, InputError, Unscored
+from prill.errors import AnswerPendingError, BudgetSpentError, ContextTooLongError, InputError, UnscoredError
 from prill.io.cache import DiskCache
 from prill.io.images import file_hash, image_size
 from prill.models.in_flight import InFlight
@@ -53,13 +53,13 @@ async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
     if len(work) == 1:
         return [await work[0]]
     gate = asyncio.Semaphore(_AT_ONCE)
-    pending: list[AnswerPending] = []
+    pending: list[AnswerPendingError] = []
 
     async def in_turn(one: Coroutine[Any, Any, _T]) -> _T | None:
         async with gate:
             try:
                 return await one
-            except AnswerPending as later:
+            except AnswerPendingError as later:
                 pending.append(later)
                 return None
 
@@ -68,7 +68,7 @@ async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
             tasks = [group.create_task(in_turn(one)) for one in work]
     except BaseExceptionGroup as failures:
         # What ends a whole run goes before what concerns one trajectory.
-        raise min(failures.exceptions, key=lambda error: isinstance(error, Unscored)) from None
+        raise min(failures.exceptions, key=lambda error: isinstance(error, UnscoredError)) from None
     finally:
         for one in work:
             one.close()  # those that never began
@@ -165,7 +165,7 @@ async def ask(
     for _ in range(_MAX_SIZES):
         try:
             return await _complete(model, request, form, max_tokens, prompt.hash)
-        except ContextTooLong as error:
+        except ContextTooLongError as error:
             known, limits = limits, await limits_of(model)
             if error.tokens and limits.window is not None:
                 scale = error.tokens / max(1, guessed_tokens(request))
@@ -230,9 +230,9 @@ async def _complete(model: LanguageModel, messages: Sequence[Message], form: For
     with transcribed() as calls:
         try:
             reply = await model.complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
-        except BudgetSpent:
+        except BudgetSpentError:
             raise  # nothing was asked
-        except Unscored as error:
+        except UnscoredError as error:
             await noted(error=str(error))
             raise
         usage = reply.usage

@@ -18,14 +18,14 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import (
-    CallTimeout,
-    ContextTooLong,
+    CallTimeoutError,
+    ContextTooLongError,
     EndpointError,
     PrillError,
-    Refusal,
-    TransportFailure,
-    Truncated,
-    Unparsable,
+    RefusalError,
+    TransportError,
+    TruncatedError,
+    UnparsableError,
 )
 from prill.io.cache import DiskCache
 from prill.logs import FOR_USERS
@@ -232,9 +232,9 @@ class OpenAIModel:
             text = message.answer or ""
             try:
                 if not text.strip():
-                    raise Unparsable(_nothing_said(message))
+                    raise UnparsableError(_nothing_said(message))
                 fields = form.parse(text) if form else {}
-            except Unparsable:
+            except UnparsableError:
                 if last_try:
                     raise
             else:
@@ -254,19 +254,19 @@ class OpenAIModel:
             usage += cost
             text = choice.message.answer or ""
             if choice.message.refusal or choice.finish_reason == "content_filter":
-                raise Refusal(f"the model declined: {excerpt(choice.message.refusal or text)}")
+                raise RefusalError(f"the model declined: {excerpt(choice.message.refusal or text)}")
             if choice.finish_reason != "length" or _is_word(form, text):
                 return completion, usage
             tokens = completion.usage.prompt_tokens if completion.usage else None
             if not text.strip():
                 thought = f"the model thought for {limit} tokens and had not begun to answer"
                 if not self.capabilities.think_longer(limit - max_tokens):
-                    raise Truncated(thought)
+                    raise TruncatedError(thought)
                 if self.capabilities.room_for_reply(max_tokens, messages, tokens) <= limit:
-                    raise ContextTooLong(f"{thought}; its window has no room for more beside the evidence")
+                    raise ContextTooLongError(f"{thought}; its window has no room for more beside the evidence")
                 continue
             if doubled or self.capabilities.room_for_reply(2 * max_tokens, messages, tokens) <= limit:
-                raise Truncated(f"the reply was cut at {limit} tokens: {excerpt(text)}", text)
+                raise TruncatedError(f"the reply was cut at {limit} tokens: {excerpt(text)}", text)
             max_tokens, doubled = 2 * max_tokens, True
 
     async def _send(
@@ -353,7 +353,7 @@ class OpenAIModel:
             self.capabilities.reply = told.reply
             return True
         images = size_of(request)[1]
-        if not isinstance(rejection(refusal.status, refusal.message, bool(images)), ContextTooLong):
+        if not isinstance(rejection(refusal.status, refusal.message, bool(images)), ContextTooLongError):
             return False
         too_many = images > 1 and (too_many_images(refusal.message) or refusal.status == TOO_LARGE)
         self.capabilities.learn_sizes(told, min(told.images or images, images - 1) if too_many else None)
@@ -371,14 +371,14 @@ class OpenAIModel:
             raise EndpointError(
                 f"model {self.model} takes no images ({refusal.shown}); use a judge that reads text, or a model with vision"
             )
-        if isinstance(rejection(refusal.status, refusal.message, has_images), ContextTooLong):
+        if isinstance(rejection(refusal.status, refusal.message, has_images), ContextTooLongError):
             return False
         details, roles = (part.detail for part in pictures), (message.role for message in request)
         if self.capabilities.adapt(refusal.message, fields, detail=any(details), system="system" in roles):
             return True
         if refusal.fatal is not None:
             return False
-        if self.endpoint.answered or not isinstance(rejection(refusal.status, refusal.message, has_images), TransportFailure):
+        if self.endpoint.answered or not isinstance(rejection(refusal.status, refusal.message, has_images), TransportError):
             return False
         # Nothing has passed yet, and no reason is given: some servers fail on a response format that they do not know.
         if "response_format" in fields:
@@ -444,7 +444,7 @@ class Endpoints(Endpoint):
             self._under_way[url] += 1
             try:
                 answer = await ask(chosen)
-            except (EndpointError, TransportFailure, CallTimeout) as error:
+            except (EndpointError, TransportError, CallTimeoutError) as error:
                 is_out = url in self._left_out
                 if is_out or (isinstance(error, EndpointError) and len(there) > 1):
                     self._left_out[url] = time.monotonic() + LEFT_OUT
@@ -503,7 +503,7 @@ def _is_word(form: Form | None, text: str) -> bool:
         return False
     try:
         return bool(form.parse(text))
-    except Unparsable:
+    except UnparsableError:
         return False
 
 

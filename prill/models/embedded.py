@@ -17,7 +17,7 @@ from typing import Annotated, Any, Self, Unpack
 
 from msgspec import Meta
 
-from prill.errors import EndpointError, MissingExtra, UsageError
+from prill.errors import EndpointError, MissingExtraError, UsageError
 from prill.io.cache import DiskCache
 from prill.models.client import OpenAIModel
 from prill.models.ledger import Ledger, Price
@@ -105,7 +105,7 @@ class EmbeddedModel:
 
         Raises:
             EndpointError: A message holds an image.
-            Unscored: There is no usable answer to this call.
+            UnscoredError: There is no usable answer to this call.
         """
         if any(isinstance(part, Image) for message in messages for part in message.parts):
             raise EndpointError("the embedded model takes no images; use a judge that reads text, or a model with vision")
@@ -176,7 +176,7 @@ def _server(gguf: str, threads: int, number: int) -> str:
     try:
         import xllamacpp
     except ImportError:
-        raise MissingExtra("xllamacpp", "embedded") from None
+        raise MissingExtraError("xllamacpp", "embedded") from None
     server = _servers.get((gguf, threads, number))
     if server is None:
         params = xllamacpp.CommonParams()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from prill.config.toml import parse_toml
-from prill.errors import BudgetSpent, UsageError
+from prill.errors import BudgetSpentError, UsageError
 from prill.io.shards import Packing, packed_for
 from prill.io.spending import SpendingFile
 from prill.types import Usage
@@ -162,7 +162,7 @@ class Budget:
             return self._spent
 
     def begin(self, usd: float) -> bool:
-        """Holds what a call may cost at most; False: it has to wait for others. Raises BudgetSpent when nothing is left."""
+        """Holds what a call may cost at most; False: it has to wait for others. Raises BudgetSpentError if nothing is left."""
         with self._lock:
             spent = self._spent
             if self.usd is not None:
@@ -170,7 +170,9 @@ class Budget:
                 if spent >= self.usd or (self._is_strict and not fits and not self._calls):
                     part = "" if self._whole is None else f"this shard's part of ${self.usd:g} of "
                     whole = self.usd if self._whole is None else self._whole
-                    raise BudgetSpent(f"{part}the budget of ${whole:g} is used up (${spent:.4f} spent); a higher one goes on")
+                    raise BudgetSpentError(
+                        f"{part}the budget of ${whole:g} is used up (${spent:.4f} spent); a higher one goes on"
+                    )
                 if self._calls and not fits:
                     return False
             self._held += usd
@@ -286,7 +288,7 @@ class Booking:
         self.lost = Usage()
 
     async def hold(self) -> None:
-        """Waits until the budgets cover the call, and holds what it may cost. Raises BudgetSpent."""
+        """Waits until the budgets cover the call, and holds what it may cost. Raises BudgetSpentError."""
         ledger = self._ledger
         if self._held is not None:  # nobody has said what became of the attempt before
             self.lose()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from prill.errors import Unparsable
+from prill.errors import UnparsableError
 from prill.protocols import Token
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class ReplyFormat:
         return f"a whole number from 0 to 100: {self.number_means}"
 
     def parse(self, text: str) -> dict[str, str]:
-        """The fields of an answer. Raises Unparsable when the last verdict is missing, or none of those offered."""
+        """The fields of an answer. Raises UnparsableError when the last verdict is missing, or none of those offered."""
         body = text.strip()
         if (fence := _FENCE.match(body)) and body.endswith("```") and len(body) >= fence.end() + len("```"):
             body = body[fence.end() : -len("```")]
@@ -102,13 +102,13 @@ class ReplyFormat:
         if not as_json and (tagged := self._tagged(body)) and (not last or tagged[2] > last[2]):
             last, number = tagged, self._tagged_number(body[tagged[2] :])
         if last is None:
-            raise Unparsable(f"no {self.verdict} in the reply: {excerpt(text)}")
+            raise UnparsableError(f"no {self.verdict} in the reply: {excerpt(text)}")
         word = _plain(last[0].strip(_DECORATION))
         for choice in self.choices:
             if word == _plain(choice):
                 fields = {self.text: _storable(last[1].strip()), self.verdict: choice}
                 return {**fields, self.number: self._percent(number)} if self.number else fields
-        raise Unparsable(f"{self.verdict} {excerpt(last[0])} is none of {', '.join(self.choices)}")
+        raise UnparsableError(f"{self.verdict} {excerpt(last[0])} is none of {', '.join(self.choices)}")
 
     def _tagged_number(self, text: str) -> str | None:
         if self.number is None:
@@ -118,11 +118,11 @@ class ReplyFormat:
         return found[-1][1] if found else None
 
     def _percent(self, value: object) -> str:
-        """The number as digits. Raises Unparsable for what is no whole number from 0 to 100: 0.85 might mean either."""
+        """The number as digits. Raises UnparsableError for what is no whole number from 0 to 100: 0.85 might mean either."""
         words = str(value).strip(_DECORATION) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
         match = re.fullmatch(r"(\d{1,3})(?:\.0+)?(?: ?%|/100)?", words)
         if match is None or int(match[1]) > _PERCENT:
-            raise Unparsable(f"{self.number} {excerpt(str(value))} is no whole number from 0 to 100")
+            raise UnparsableError(f"{self.number} {excerpt(str(value))} is no whole number from 0 to 100")
         return str(int(match[1]))
 
     def _tagged(self, text: str) -> tuple[str, str, int] | None:
@@ -179,13 +179,13 @@ class WordFormat:
         """The word at the beginning, where none of the others follows it.
 
         Raises:
-            Unparsable: There is no such word.
+            UnparsableError: There is no such word.
         """
         words = re.sub(rf"^[\W_]*{re.escape(self.verdict)}[\W_]*[:：]", "", text, flags=re.IGNORECASE)
         found = {choice: re.search(rf"(?<!\w){choice.replace('-', '[-_ ]')}(?!\w)", words.lower()) for choice in self.choices}
         named = [(choice, match.start()) for choice, match in found.items() if match]
         if len(named) != 1 or words[: named[0][1]].strip(_DECORATION):
-            raise Unparsable(f"the reply is none of {', '.join(self.choices)}: {excerpt(text)}")
+            raise UnparsableError(f"the reply is none of {', '.join(self.choices)}: {excerpt(text)}")
         return {self.verdict: named[0][0]}
 
 
@@ -207,7 +207,7 @@ class RecordFormat(Generic[_T]):
         return f"Reply with one JSON object and nothing else: {self.shape}"
 
     def parse(self, text: str) -> dict[str, str]:
-        """The last object of the reply that is such a record, as JSON under `record`. Raises Unparsable."""
+        """The last object of the reply that is such a record, as JSON under `record`. Raises UnparsableError."""
         last, problem = None, "it holds no JSON object"
         for _, record in _objects(text, from_the_start=text.lstrip().startswith("{")):
             try:
@@ -216,7 +216,7 @@ class RecordFormat(Generic[_T]):
             except msgspec.ValidationError as error:
                 problem = str(error)
         if last is None:
-            raise Unparsable(f"the reply is not what was asked for ({problem}): {excerpt(text)}")
+            raise UnparsableError(f"the reply is not what was asked for ({problem}): {excerpt(text)}")
         return {"record": _storable(json.dumps(msgspec.to_builtins(last), ensure_ascii=False))}
 
     def read(self, reply: Reply) -> _T:

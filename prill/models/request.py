@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from prill.errors import ContextTooLong, InputError, Refusal, TransportFailure, Unscored, UsageError
+from prill.errors import ContextTooLongError, InputError, RefusalError, TransportError, UnscoredError, UsageError
 from prill.io.images import DAMAGED, Version, decoded, known_hash, open_image, read_image, remember_hash, version_of
 from prill.models.prompts import NONCE
 from prill.protocols import Form, Image, Limits, Message, SamplingLimits
@@ -372,23 +372,23 @@ _NO_VISION = (
 )
 
 
-def rejection(status: int, message: str, has_images: bool, shown: str | None = None) -> Unscored:
+def rejection(status: int, message: str, has_images: bool, shown: str | None = None) -> UnscoredError:
     """The error for a request that the endpoint will not take however often it is sent: by its `message`, which the error
     repeats as it is `shown` (with the key hidden)."""
     shown = message if shown is None else shown
     if re.search(_CONTEXT, message, re.IGNORECASE):
-        return ContextTooLong(
+        return ContextTooLongError(
             f"the request does not fit the model's window: {shown}", tokens=RequestLimits.from_error(message).tokens
         )
     if has_images and too_many_images(message):
-        return ContextTooLong(f"the endpoint takes fewer images in one request: {shown}")
+        return ContextTooLongError(f"the endpoint takes fewer images in one request: {shown}")
     if status == TOO_LARGE:
-        return ContextTooLong(f"the request is larger than the endpoint takes: {shown}")
+        return ContextTooLongError(f"the request is larger than the endpoint takes: {shown}")
     if re.search(_REFUSAL, message, re.IGNORECASE):
-        return Refusal(f"the endpoint declined: {shown}")
+        return RefusalError(f"the endpoint declined: {shown}")
     if has_images and ("image" in message.lower() or lacks_vision(message)):
         return InputError(f"the endpoint cannot use an image: {shown}")
-    return TransportFailure(f"HTTP {status}: {shown}")
+    return TransportError(f"HTTP {status}: {shown}")
 
 
 def lacks_vision(message: str) -> bool:

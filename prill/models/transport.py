@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 from weakref import WeakKeyDictionary
 
-from prill.errors import CallTimeout, EndpointError, EndpointGoneError, TransportFailure, Unscored, UsageError
+from prill.errors import CallTimeoutError, EndpointError, EndpointGoneError, TransportError, UnscoredError, UsageError
 from prill.io.shards import packed_for
 from prill.models.ledger import Booking, queued
 from prill.models.replies import Completion, Failure, decode_completion, error_of
@@ -294,7 +294,7 @@ _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Settings, _Conn
 _T = TypeVar("_T")
 _Reader = Callable[[bytes, _Connection | None], _T]
 _Ask = Callable[[_Connection, bytes], Awaitable[_T]]
-# Gives the status and the body that answer a request. Raises AnswerPending.
+# Gives the status and the body that answer a request. Raises AnswerPendingError.
 Answers = Callable[["Endpoint", bytes], tuple[int, bytes]]
 _answers: ContextVar[Answers | None] = ContextVar("prill_answers", default=None)
 
@@ -364,8 +364,8 @@ class Endpoint:
         """The answer to one request, after retries, which add to `stats`. `body` is asked for when an attempt's turn has
         come: by then it may be known that the endpoint wants it in another form.
 
-        Raises RejectedError for what retries cannot mend, TransportFailure or CallTimeout when they are used up, BudgetSpent
-        before a call that the budget does not cover, EndpointError when no request can succeed, EndpointGoneError when none has
+        Raises RejectedError for what retries cannot mend, TransportError or CallTimeoutError when they are used up,
+        BudgetSpentError before a call that the budget does not cover, EndpointError when no request can succeed, EndpointGoneError when none has
         for a while.
         """
         if (answers := _answers.get()) is not None:
@@ -410,7 +410,7 @@ class Endpoint:
                 connection.limiter.succeeded()
                 breaker.answered()
                 return answer
-            except (RejectedError, TransportFailure):
+            except (RejectedError, TransportError):
                 breaker.answered()
                 raise
             except RetryableError as failure:
@@ -461,7 +461,7 @@ class Endpoint:
         try:
             async with asyncio.timeout(min(self.timeout, LIST_TIMEOUT)):
                 response, data = await self._exchange(connection, "GET", "/models")
-        except (OSError, TransportFailure, aiohttp.ClientError, ValueError):
+        except (OSError, TransportError, aiohttp.ClientError, ValueError):
             return b""
         return data if response.status // 100 == 2 else b""
 
@@ -475,21 +475,21 @@ class Endpoint:
             return str(error)
         except (OSError, aiohttp.ClientError) as error:
             return f"{self.place} cannot be reached: {self._words(error)}"
-        except (TransportFailure, ValueError):  # an answer that cannot be read is one
+        except (TransportError, ValueError):  # an answer that cannot be read is one
             return ""
         return ""
 
     async def _exchange(
         self, connection: _Connection, method: str, path: str, body: bytes | None = None
     ) -> tuple[aiohttp.ClientResponse, bytes]:
-        """One request, and the answer with its body. Raises TransportFailure for a body of more than MAX_ANSWER."""
+        """One request, and the answer with its body. Raises TransportError for a body of more than MAX_ANSWER."""
         pieces, size = list[bytes](), 0
         url = _url(self.base_url, path)
         async with connection.http.request(method, url, data=body, allow_redirects=False) as response:
             async for piece in response.content.iter_any():
                 size += len(piece)
                 if size > MAX_ANSWER:
-                    raise TransportFailure(f"the endpoint's answer has more than {MAX_ANSWER >> 20} MB")
+                    raise TransportError(f"the endpoint's answer has more than {MAX_ANSWER >> 20} MB")
                 pieces.append(piece)
         return response, b"".join(pieces)
 
@@ -551,7 +551,7 @@ class Endpoint:
         except RetryableError as failure:
             raise self._failure(failure, 1) from None
         except EndpointError as failure:
-            raise TransportFailure(str(failure)) from None
+            raise TransportError(str(failure)) from None
 
     def _status(
         self,
@@ -591,7 +591,7 @@ class Endpoint:
     def _failure(self, last: RetryableError, attempts: int) -> Exception:
         if last.status == 500 and not self.answered:
             return RejectedError(500, last.message, str(last).removeprefix("HTTP 500: "))
-        kind: type[Unscored] = CallTimeout if last.timeout else TransportFailure
+        kind: type[UnscoredError] = CallTimeoutError if last.timeout else TransportError
         return kind(f"{last} ({attempts} attempt{'s' if attempts > 1 else ''})")
 
     async def connection(self) -> _Connection:

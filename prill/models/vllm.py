@@ -31,7 +31,7 @@ from typing import IO, Annotated, Any
 
 from msgspec import Meta
 
-from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageError
+from prill.errors import EndpointError, MissingExtraError, TransportError, UsageError
 from prill.io.cache import DiskCache
 from prill.io.shards import packed_for
 from prill.models import keeper
@@ -152,7 +152,7 @@ class _ServedEndpoint(Endpoint):
                 self.base_url = await self.server.ready()
             try:
                 return await super().send(body, booking, stats)
-            except (TransportFailure, EndpointError):
+            except (TransportError, EndpointError):
                 await asyncio.sleep(2 * keeper.GLANCE)  # by then its end is known
                 self.server.check()
                 raise
@@ -396,7 +396,7 @@ def _adapts_vision(adapter: Path) -> bool:
 
 
 def _vllm(python: str | None, model: str) -> tuple[str, ...]:
-    """The words that start vLLM with a model. Raises MissingExtra, UsageError."""
+    """The words that start vLLM with a model. Raises MissingExtraError, UsageError."""
     if python is not None:
         found = shutil.which(str(Path(python).expanduser()))
         if found is None:
@@ -407,7 +407,7 @@ def _vllm(python: str | None, model: str) -> tuple[str, ...]:
         return command, "serve", model
     if find_spec("vllm") is not None:
         return sys.executable, *_MODULE, *_flags({"model": model})
-    raise MissingExtra("vllm", "vllm")
+    raise MissingExtraError("vllm", "vllm")
 
 
 def _flags(settings: Mapping[str, object]) -> Iterator[str]:

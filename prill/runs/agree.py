@@ -205,7 +205,7 @@ class AgreeResult:
             One row a figure or a part, with columns of types that can be null.
 
         Raises:
-            MissingExtra: pandas is not installed; the message says how to install it.
+            MissingExtraError: pandas is not installed; the message says how to install it.
             UsageError: The parts by that key were not asked for.
         """
         return self.table(by).to_pandas()

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from prill.batches import BatchFolder, collect, fetch, submit, write
 from prill.batches.folder import MANIFEST, Api, RequestFile, expect_free
-from prill.batches.jobs import BatchProblems
+from prill.batches.jobs import BatchError
 from prill.batches.replay import PRICE_SHARE, expect_endpoint
 from prill.config.registry import Option, read_value
 from prill.config.toml import parse_toml
@@ -198,7 +198,7 @@ async def batch_submit_async(config: BatchSubmitConfig) -> BatchSubmitResult:
         The files, with their batches.
 
     Raises:
-        BatchProblems: Some files had problems; the others are handed in, and waited for.
+        BatchError: Some files had problems; the others are handed in, and waited for.
         UsageError: It is no folder of a batch.
     """
     problems: dict[str, str] = {}
@@ -206,12 +206,12 @@ async def batch_submit_async(config: BatchSubmitConfig) -> BatchSubmitResult:
         try:
             if not await submit(folder, log.info, api=config.api):
                 log.info("there is nothing to submit")
-        except BatchProblems as error:
+        except BatchError as error:
             problems = error.problems
         while config.wait:
             try:
                 under_way = await fetch(folder, log.info)
-            except BatchProblems as error:  # the others are waited for all the same
+            except BatchError as error:  # the others are waited for all the same
                 problems, under_way = problems | error.problems, error.under_way
             if not under_way:
                 break
@@ -219,7 +219,7 @@ async def batch_submit_async(config: BatchSubmitConfig) -> BatchSubmitResult:
         files = folder.manifest.files
     here = {file.name for file in files if file.fetched}
     if left := {name: problem for name, problem in problems.items() if name not in here}:
-        raise BatchProblems(left)
+        raise BatchError(left)
     return BatchSubmitResult(str(config.folder), files)
 
 

@@ -139,7 +139,7 @@ def filtered_bc(config: FilteredBCConfig, *, audience: Audience = _AUDIENCE) -> 
     Raises:
         UsageError: The configuration cannot be carried out, or the folder holds another study.
         EndpointError: A model's endpoint takes no call.
-        EnvironmentFailure: Nothing can begin in the environment.
+        EnvironmentFailedError: Nothing can begin in the environment.
     """
     return apart(lambda: _filtered_bc(config, audience))
 
@@ -448,7 +448,7 @@ class Episodes:
             yield replace(made, run=run)
 
     async def record(self) -> Recorded:
-        """Plays what is not recorded yet. Raises UsageError, EndpointError, EnvironmentFailure."""
+        """Plays what is not recorded yet. Raises UsageError, EndpointError, EnvironmentFailedError."""
         async with self.session() as made:
             return await record_session(made)
 

@@ -143,7 +143,7 @@ def fit(config: FitConfig) -> FitResult:
 
     Raises:
         UsageError: There are too few labelled runs, no label fits, or a file cannot be read or written.
-        MissingExtra: scikit-learn is not installed.
+        MissingExtraError: scikit-learn is not installed.
     """
     trajectories = opened_folders(config.trajectories)
     inputs = [*trajectories, config.labels]
@@ -356,7 +356,7 @@ def calibrate(config: CalibrateConfig) -> CalibrateResult:
 
     Raises:
         UsageError: Labels are too few, no threshold reaches the precision, or a file cannot be read or written.
-        MissingExtra: scikit-learn is not installed.
+        MissingExtraError: scikit-learn is not installed.
     """
     inputs = [config.verdicts, config.labels, config.trajectories]
     check_output(config.output, "a calibration", inputs)

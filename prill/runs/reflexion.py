@@ -164,7 +164,7 @@ async def reflexion_async(
     Raises:
         UsageError: The configuration cannot be carried out, or the folder holds another run.
         EndpointError: A model's endpoint takes no call.
-        EnvironmentFailure: Nothing can begin in the environment.
+        EnvironmentFailedError: Nothing can begin in the environment.
     """
     _check_output(config)
     async with session(config, config.output) as made:

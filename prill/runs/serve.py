@@ -67,7 +67,7 @@ def serve(
 
     Raises:
         UsageError: The configuration cannot be carried out, or the port is taken.
-        MissingExtra: The packages of the extra `serve` are not installed.
+        MissingExtraError: The packages of the extra `serve` are not installed.
     """
     server.serve(
         make_served_reward(config),
@@ -95,7 +95,7 @@ async def serve_async(
 
     Raises:
         UsageError: The configuration cannot be carried out, or the port is taken.
-        MissingExtra: The packages of the extra `serve` are not installed.
+        MissingExtraError: The packages of the extra `serve` are not installed.
     """
     await server.serve_async(
         await asyncio.to_thread(make_served_reward, config),

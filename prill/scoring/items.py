@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from prill.errors import AnswerPending, InputError, PrillError, Unscored, UsageError
+from prill.errors import AnswerPendingError, InputError, PrillError, UnscoredError, UsageError
 from prill.io.images import file_hash
 from prill.io.store import BadLine, Item
 from prill.models.calls import Transcript, transcribed
@@ -97,7 +97,7 @@ async def judge_items(
                     continue
                 try:
                     verdict = await _transcribed(judge, item, log)
-                except AnswerPending:
+                except AnswerPendingError:
                     later()
                 else:
                     record(place, verdict)
@@ -158,7 +158,7 @@ async def keyed_verdict(evaluator: Evaluator, trajectory: Trajectory, *, faults:
     try:
         key = key_of(evaluator, trajectory)
         verdict = await evaluator(trajectory)
-    except Unscored as failure:
+    except UnscoredError as failure:
         verdict = Verdict(id=trajectory.id, unscored=failure.code, reason=str(failure), evaluator=evaluator.info)
     except PrillError:
         raise

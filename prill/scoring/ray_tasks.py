@@ -21,7 +21,7 @@ from typing import Annotated, Any, BinaryIO
 
 from msgspec import Meta
 
-from prill.errors import MissingExtra, PrillError, UsageError
+from prill.errors import MissingExtraError, PrillError, UsageError
 from prill.protocols import Work
 from prill.scoring.processes import MAX_LOSSES, Child, end_with, receive, send
 
@@ -41,7 +41,7 @@ class RaySpec:
     ] = None
 
 
-class NotStarted(UsageError):
+class NotStartedError(UsageError):
     """Ray did not start on this machine."""
 
 
@@ -49,11 +49,11 @@ _ALONE = RaySpec()
 
 
 class RayEngine:
-    """Has shards done by tasks of Ray. Raises MissingExtra where Ray is not installed."""
+    """Has shards done by tasks of Ray. Raises MissingExtraError where Ray is not installed."""
 
     def __init__(self, spec: RaySpec = _ALONE) -> None:
         if find_spec("ray") is None:
-            raise MissingExtra("ray", "ray")
+            raise MissingExtraError("ray", "ray")
         self.spec = spec
         self._driver: _Driver | None = None
 
@@ -62,7 +62,7 @@ class RayEngine:
         Ray did not start twice."""
         try:
             return self._start()
-        except NotStarted:  # Ray gives a busy machine no more than half a minute; what it had to load then is there now
+        except NotStartedError:  # Ray gives a busy machine no more than half a minute; what it had to load then is there now
             return self._start()
 
     def _start(self) -> int:
@@ -215,7 +215,7 @@ def _no_start(spec: RaySpec, error: Exception) -> UsageError:
     """What is said where Ray cannot be started, or the cluster cannot be joined."""
     if spec.address is not None:
         return UsageError(f"Ray at {spec.address}: {_first_line(error)}", parameters=("address",))
-    return NotStarted(
+    return NotStartedError(
         f"Ray did not start on this machine ({_first_line(error).rstrip('.')}); try again when the machine is less busy, or "
         "have several processes judge, without an engine",
         parameters=("engine",),

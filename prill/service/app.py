@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prill.errors import MissingExtra
+from prill.errors import MissingExtraError
 from prill.refine.rewards import Reward, RewardResult
 from prill.service.admission import AdmissionQueue
 from prill.service.judge_queue import JudgeQueue
@@ -78,7 +78,7 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
 
     Raises:
         UsageError: The settings are incomplete.
-        MissingExtra: The packages of the extra `serve` are not installed.
+        MissingExtraError: The packages of the extra `serve` are not installed.
     """
     try:
         from prill.service.answers import Judging
@@ -86,7 +86,7 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
         from prill.service.metrics import Metrics
         from prill.service.routes import make_app
     except ImportError as missing:
-        raise MissingExtra(missing.name or "starlette", "serve") from None
+        raise MissingExtraError(missing.name or "starlette", "serve") from None
     spec = spec or ServiceSpec()
     if reward.spec.on_unscored == "raise":  # over HTTP the error is the status, which abstaining brings too
         reward = Reward(reward.judge, replace(reward.spec, on_unscored="abstain"), reward.watch)

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from prill.errors import MissingExtra, UsageError
+from prill.errors import MissingExtraError, UsageError
 from prill.logs import FOR_USERS
 from prill.refine.rewards import Reward
 from prill.service.app import Service, make_service
@@ -48,7 +48,7 @@ def serve(
 
     Raises:
         UsageError: The port is taken, or the settings are incomplete.
-        MissingExtra: The packages of the extra `serve` are not installed.
+        MissingExtraError: The packages of the extra `serve` are not installed.
     """
     last = LastResort()
     try:
@@ -80,7 +80,7 @@ async def serve_async(
 
     Raises:
         UsageError: The port is taken, or settings are not enough.
-        MissingExtra: The packages of the extra `serve` are not installed.
+        MissingExtraError: The packages of the extra `serve` are not installed.
     """
     await _serve(reward, spec or ServiceSpec(), concurrency, announce, ending, None, stop)
 
@@ -125,11 +125,11 @@ def make_server(
     last: LastResort | None = None,
 ) -> Any:
     """The uvicorn server; its first signal drains. `started` is called when it runs and hears signals, and `last` ends the
-    process where nothing else does. Raises MissingExtra."""
+    process where nothing else does. Raises MissingExtraError."""
     try:
         from prill.service.draining import DrainingServer
     except ImportError:
-        raise MissingExtra("uvicorn", "serve") from None
+        raise MissingExtraError("uvicorn", "serve") from None
     logging.getLogger("uvicorn.error").addFilter(_without_words)
     return DrainingServer(service, spec, ending, started, last)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.protocols import Message, Reply
 from prill.types import Action, Observation, Task, Trajectory, Usage
 
@@ -79,11 +79,11 @@ class ReplayEnvironment:
         """The first state.
 
         Raises:
-            EnvironmentFailure: The trajectory has no states.
+            EnvironmentFailedError: The trajectory has no states.
         """
         self.actions = []
         if not self.trajectory.observations:
-            raise EnvironmentFailure(f"trajectory {self.trajectory.id} holds no state to replay")
+            raise EnvironmentFailedError(f"trajectory {self.trajectory.id} holds no state to replay")
         return self.trajectory.observations[0]
 
     async def step(self, action: Action) -> tuple[Observation, bool]:

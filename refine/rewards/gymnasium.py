@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from prill.errors import MissingExtra, UsageError
+from prill.errors import MissingExtraError, UsageError
 from prill.refine.rewards.loops import run_blocking
 from prill.refine.rewards.reward import Reward, RewardResult
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -48,12 +48,12 @@ def judge_episodes(
         The wrapped environment.
 
     Raises:
-        MissingExtra: gymnasium is not installed.
+        MissingExtraError: gymnasium is not installed.
     """
     try:
         import gymnasium
     except ImportError:
-        raise MissingExtra("gymnasium") from None
+        raise MissingExtraError("gymnasium") from None
 
     class JudgedEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Notes what happens, and has it judged in the end."""

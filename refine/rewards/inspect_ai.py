@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prill.errors import MissingExtra
+from prill.errors import MissingExtraError
 from prill.refine.rewards.chat import carried
 from prill.refine.rewards.loops import run_blocking
 from prill.refine.rewards.reward import Reward, make_reward
@@ -42,13 +42,13 @@ def judge_scorer(
         The scorer.
 
     Raises:
-        MissingExtra: inspect_ai is not installed.
+        MissingExtraError: inspect_ai is not installed.
         UsageError: The reward cannot be made.
     """
     try:
         from inspect_ai.scorer import mean, scorer, stderr
     except ModuleNotFoundError:
-        raise MissingExtra("inspect-ai") from None
+        raise MissingExtraError("inspect-ai") from None
     reward = judge if isinstance(judge, Reward) else make_reward(judge, **options)
 
     @scorer(metrics=[mean(), stderr()], name="prill")  # type: ignore[untyped-decorator,unused-ignore]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from prill.errors import InputError, MissingExtra, UsageError
+from prill.errors import InputError, MissingExtraError, UsageError
 from prill.io.store import BadLine, Item
 from prill.refine.rewards.loops import run_blocking
 from prill.refine.rewards.reward import Reward, RewardResult
@@ -46,12 +46,12 @@ def judge_rubric(
         The rubric. Its `compute_step_rewards` gives the rewards of a judge of steps, else the reward at the last step.
 
     Raises:
-        MissingExtra: openenv is not installed.
+        MissingExtraError: openenv is not installed.
     """
     try:
         from openenv.core.rubrics import TrajectoryRubric
     except ModuleNotFoundError:
-        raise MissingExtra("openenv") from None
+        raise MissingExtraError("openenv") from None
     reward = reward.raising()
     convert = trajectory_of or (lambda episode: episode_trajectory(episode, goal=goal))
 

@@ -25,7 +25,7 @@ from msgspec import Meta
 from prill.config.registry import OptionError, load_object, nearest
 from prill.config.toml import read_table
 from prill.config.values import Config, config_options
-from prill.errors import MissingExtra, NoEvidence, Unscored, UsageError
+from prill.errors import MissingExtraError, NoEvidenceError, UnscoredError, UsageError
 from prill.evaluators.registry import JudgeLike, make_judge
 from prill.io.store import BadLine, Item
 from prill.protocols import Evaluator, RewardFunction
@@ -35,7 +35,7 @@ from prill.types import Trajectory, UnscoredReason, Verdict
 
 _T = TypeVar("_T")
 COST = "cost_usd"  # the key of metadata that says what the agent's own calls cost
-_ERRORS: dict[str, type[Unscored]] = {kind.code: kind for kind in Unscored.__subclasses__()}
+_ERRORS: dict[str, type[UnscoredError]] = {kind.code: kind for kind in UnscoredError.__subclasses__()}
 
 
 def success(trajectory: Trajectory, verdict: Verdict) -> float:
@@ -161,7 +161,7 @@ class Reward:
         Raises:
             UsageError: The judge cannot be used as described, which concerns the whole run.
             EndpointError: The judge's model cannot be used at all, which concerns the whole run.
-            Unscored: There is no verdict, under `on_unscored="raise"`; the class says why.
+            UnscoredError: There is no verdict, under `on_unscored="raise"`; the class says why.
         """
         return (await self.result(trajectory)).reward
 
@@ -177,7 +177,7 @@ class Reward:
         Raises:
             UsageError: The judge cannot be used as described, which concerns the whole run.
             EndpointError: The judge's model cannot be used at all, which concerns the whole run.
-            Unscored: There is no verdict, under `on_unscored="raise"`; the class says why.
+            UnscoredError: There is no verdict, under `on_unscored="raise"`; the class says why.
         """
         verdict = await self._verdict(trajectory)
         if self.watch is not None:
@@ -186,7 +186,7 @@ class Reward:
             return self._without(verdict, verdict.unscored or "input", verdict.reason)
         try:
             parts = self._parts(trajectory, verdict)
-        except NoEvidence as nothing:
+        except NoEvidenceError as nothing:
             return self._without(verdict, nothing.code, str(nothing))
         reward = math.fsum(parts.values())
         if not math.isfinite(reward):
@@ -218,7 +218,7 @@ class Reward:
         Raises:
             UsageError: As in `result`. The first error cancels the rest.
             EndpointError: As in `result`.
-            Unscored: As in `result`.
+            UnscoredError: As in `result`.
         """
         return await at_once([self.result(trajectory) for trajectory in trajectories])
 
@@ -229,11 +229,11 @@ class Reward:
         return await self.judge(trajectory)
 
     def _parts(self, trajectory: Trajectory, verdict: Verdict) -> dict[str, float]:
-        """Raises NoEvidence where this trajectory has no reward."""
+        """Raises NoEvidenceError where this trajectory has no reward."""
         spec = self.spec
         worth: Any = self._worth(trajectory, verdict)  # a user's function may give anything
         if worth is None:
-            raise NoEvidence(f"the reward function gives none for {trajectory.id!r}")
+            raise NoEvidenceError(f"the reward function gives none for {trajectory.id!r}")
         if not isinstance(worth, Real) or not math.isfinite(float(worth)):
             raise UsageError(f"the reward function gave {worth!r} for {trajectory.id!r}: it is to give a finite number or None")
         cost = _agent_cost(trajectory) if spec.cost_penalty else 0.0
@@ -248,7 +248,7 @@ class Reward:
     def _without(self, verdict: Verdict, reason: UnscoredReason, problem: str) -> RewardResult:
         problem = f"{reason}: {problem}"
         if self.spec.on_unscored == "raise":
-            raise _ERRORS.get(reason, Unscored)(f"{verdict.id}: no reward, {problem}")
+            raise _ERRORS.get(reason, UnscoredError)(f"{verdict.id}: no reward, {problem}")
         return RewardResult(self.spec.value, verdict, dict(_NO_PARTS), problem)
 
     @cached_property
@@ -278,7 +278,7 @@ class Reward:
 def _agent_cost(trajectory: Trajectory) -> float:
     cost = trajectory.metadata.get(COST)
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not math.isfinite(cost) or cost < 0:
-        raise NoEvidence(f"metadata of {trajectory.id!r} does not say what the agent cost: put US dollars into `{COST}`")
+        raise NoEvidenceError(f"metadata of {trajectory.id!r} does not say what the agent cost: put US dollars into `{COST}`")
     return float(cost)
 
 
@@ -296,7 +296,7 @@ async def at_once(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
     except BaseExceptionGroup as failures:
-        raise min(failures.exceptions, key=lambda error: isinstance(error, Unscored)) from None
+        raise min(failures.exceptions, key=lambda error: isinstance(error, UnscoredError)) from None
     return [task.result() for task in tasks]
 
 
@@ -360,7 +360,7 @@ def make_reward(
     Raises:
         OptionError: Neither the reward nor the judge has such an option, or it is of the wrong type.
         UsageError: The judge cannot be made.
-        MissingExtra: An optional package that the judge needs is not installed.
+        MissingExtraError: An optional package that the judge needs is not installed.
     """
     place = ""
     if isinstance(judge, str | os.PathLike) and (path := Path(judge)).suffix in (".toml", ".json"):
@@ -374,7 +374,7 @@ def make_reward(
             config = RewardConfig.read({**table, **own})
         made = make_judge(config.judge, choose_captioner=choose_captioner, **options)
         return Reward(made, config.spec, make_watch(made, config.watch))
-    except MissingExtra:
+    except MissingExtraError:
         raise
     except OptionError as error:
         raise OptionError(f"{place}{error}", error.option) from None

@@ -13,7 +13,7 @@ import asyncio
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from prill.errors import MissingExtra, UsageError
+from prill.errors import MissingExtraError, UsageError
 from prill.refine.rewards.chat import carried
 from prill.refine.rewards.reward import Reward, RewardResult, make_reward
 
@@ -36,7 +36,7 @@ def _classes() -> dict[str, type[Any]]:
     try:
         import verifiers.v1 as vf
     except ModuleNotFoundError:
-        raise MissingExtra("verifiers") from None
+        raise MissingExtraError("verifiers") from None
 
     class PrillJudgeConfig(vf.JudgeConfig):  # type: ignore[misc,unused-ignore]
         judge: str | dict[str, Any] = "vlm"

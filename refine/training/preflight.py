@@ -154,7 +154,7 @@ def plan_training(
 
 
 def check_settings(spec: TrainSpec) -> None:
-    """What can be said of the settings without rows and without weights. Raises UsageError, MissingExtra."""
+    """What can be said of the settings without rows and without weights. Raises UsageError, MissingExtraError."""
     need_packages(spec)
     batches(spec, _processes(), pictured=False)
     if spec.report_to not in ("none", "all"):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from prill.config.registry import OptionError
-from prill.errors import EndpointError, MissingExtra, UsageError
+from prill.errors import EndpointError, MissingExtraError, UsageError
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
@@ -72,13 +72,13 @@ class Base:
 
 
 def need_packages(spec: TrainSpec) -> None:
-    """Raises MissingExtra for a package that the training needs."""
+    """Raises MissingExtraError for a package that the training needs."""
     for package in ("torch", "transformers", "trl", "peft", "accelerate", "datasets.arrow_dataset"):
         top = package.partition(".")[0]
         if importlib.util.find_spec(top) is None or importlib.util.find_spec(package) is None:
-            raise MissingExtra(top, "train")
+            raise MissingExtraError(top, "train")
     if spec.method == "qlora" and importlib.util.find_spec("bitsandbytes") is None:
-        raise MissingExtra("bitsandbytes")
+        raise MissingExtraError("bitsandbytes")
 
 
 def open_base(spec: TrainSpec) -> Base:
@@ -244,7 +244,7 @@ def model_failures(name: str) -> Iterator[None]:
     """Turns what transformers raises over a model into one error that names it."""
     try:
         yield
-    except MissingExtra:
+    except MissingExtraError:
         raise
     except library_errors() as error:
         raise EndpointError(f"model {name} cannot be used: {cause_of(error)}") from error

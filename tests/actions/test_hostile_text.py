@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 
 from prill.actions.phone import parse_android
-from prill.actions.webarena import UnreadableAction, parse_action, read_action
-from prill.errors import Unparsable
+from prill.actions.webarena import UnreadableActionError, parse_action, read_action
+from prill.errors import UnparsableError
 from prill.models.replies import ReplyFormat
 
 parse_reply = ReplyFormat("thoughts", "status", ("success", "failure")).parse
@@ -33,6 +33,6 @@ BOUND = 5.0  # seconds; each takes a few hundredths, and minutes when time grows
 )
 def test_hostile_text_is_read_in_time(read: Callable[[str], object], text: str) -> None:
     start = time.perf_counter()
-    with suppress(Unparsable, UnreadableAction):
+    with suppress(UnparsableError, UnreadableActionError):
         read(text)
     assert time.perf_counter() - start < BOUND

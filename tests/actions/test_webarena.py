@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prill.actions.webarena import UnreadableAction, describe, parse_action, read_action
+from prill.actions.webarena import UnreadableActionError, describe, parse_action, read_action
 from prill.types import Action
 
 PAGE = "Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop'\n\t[7] link 'Cart'\n\t\t[164] searchbox 'Search' req: True"
@@ -69,7 +69,7 @@ def test_every_known_verb_is_read(text: str, kind: str, target: str | None, valu
     ],
 )
 def test_unreadable_says_what_was_expected(text: str, words: str) -> None:
-    with pytest.raises(UnreadableAction, match=words):
+    with pytest.raises(UnreadableActionError, match=words):
         read_action(text)
 
 
@@ -78,7 +78,7 @@ def test_any_text_is_action_or_unreadable(text: str) -> None:
     for line in (text, f"type [1] [{text}]", f"stop [{text}", f"press [{text}]"):
         try:
             assert read_action(line).text == line.strip()
-        except UnreadableAction as error:
+        except UnreadableActionError as error:
             assert len(str(error)) < 300
 
 

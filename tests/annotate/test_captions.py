@@ -11,7 +11,7 @@ from PIL import Image
 
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, FileCaptioner, read_captions, read_decisions
-from prill.errors import InputError, NoEvidence, UsageError
+from prill.errors import InputError, NoEvidenceError, UsageError
 from prill.io.store import encode
 from prill.types import Observation
 from prill.ui.annotate.captions import CaptionSite, Decision, open_site
@@ -60,7 +60,7 @@ async def test_decisions_are_on_disk_at_once(tmp_path: Path) -> None:
     captioner = FileCaptioner(str(tmp_path / "d.jsonl"))
     assert captioner.name == "anna", "the decisions are a caption file"
     assert await captioner(Observation(screenshot=str(tmp_path / "blue.png"))) == "a blue page with a button"
-    with pytest.raises(NoEvidence, match="it was rejected"):
+    with pytest.raises(NoEvidenceError, match="it was rejected"):
         await captioner(Observation(screenshot=str(tmp_path / "red.png")))
 
 

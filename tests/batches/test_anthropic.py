@@ -17,7 +17,7 @@ from prill.batches import BatchFolder, collect, fetch, submit, write
 from prill.batches.anthropic import now
 from prill.batches.folder import MANIFEST
 from prill.batches.jobs import api_of
-from prill.errors import EndpointError, MissingExtra
+from prill.errors import EndpointError, MissingExtraError
 from prill.io.store import read_verdicts
 from prill.protocols import Evaluator
 from prill.scoring.scorer import Tally, score_files
@@ -149,7 +149,7 @@ async def test_missing_package_is_named(trajectories: Path, tmp_path: Path, monk
     async with serving(Faults()) as (_, url):
         await write([trajectories], judge(url), tmp_path / "b")
         monkeypatch.setitem(sys.modules, "anthropic", None)
-        with BatchFolder(tmp_path / "b") as folder, pytest.raises(MissingExtra, match=r"pip install 'prill\[anthropic\]'"):
+        with BatchFolder(tmp_path / "b") as folder, pytest.raises(MissingExtraError, match=r"pip install 'prill\[anthropic\]'"):
             await submit(folder, api="anthropic")
 
 

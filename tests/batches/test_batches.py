@@ -19,7 +19,7 @@ from PIL import Image as Picture
 import prill
 from prill.batches import BatchFolder, collect, fetch, jobs, submit, write
 from prill.batches.folder import MANIFEST
-from prill.batches.jobs import BatchProblems
+from prill.batches.jobs import BatchError
 from prill.errors import EndpointError, UsageError
 from prill.io.store import read_verdicts
 from prill.protocols import Evaluator
@@ -504,7 +504,7 @@ async def test_problem_of_a_file_stops_no_other(server: MockServer, trajectories
     first.unlink()
     with BatchFolder(tmp_path / "b") as folder:
         folder.update(replace(folder.manifest.files[1], base_url="http://127.0.0.1:9/v1"))
-        with pytest.raises(BatchProblems) as raised:
+        with pytest.raises(BatchError) as raised:
             await submit(folder)
         assert list(raised.value.problems) == [first.name, second.name]
         gone, away = str(raised.value).split("\n")
@@ -518,7 +518,7 @@ async def test_problem_of_a_file_stops_no_other(server: MockServer, trajectories
 async def test_closed_door_is_tried_once(trajectories: Path, tmp_path: Path) -> None:
     with MockServer(refuse_key=True) as closed:
         await write([trajectories], judge(closed), tmp_path / "b", most_requests=1)
-        with BatchFolder(tmp_path / "b") as folder, pytest.raises(BatchProblems) as raised:
+        with BatchFolder(tmp_path / "b") as folder, pytest.raises(BatchError) as raised:
             await submit(folder)
     assert list(raised.value.problems) == ["requests-01-001.jsonl"], "the same key at the same place"
 

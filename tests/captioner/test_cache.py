@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from prill.captioner.cache import CachedCaptioner
-from prill.errors import InputError, NoEvidence, UsageError
+from prill.errors import InputError, NoEvidenceError, UsageError
 from prill.types import Observation
 
 
@@ -28,7 +28,7 @@ class Counting:
 
     async def __call__(self, observation: Observation) -> str:
         if observation.screenshot is None:
-            raise NoEvidence("no screenshot")
+            raise NoEvidenceError("no screenshot")
         self.asked.append(observation.screenshot)
         await asyncio.sleep(self.wait)
         if len(self.asked) <= self.fail:
@@ -112,7 +112,7 @@ async def test_missing_image_is_an_input_error(tmp_path: Path) -> None:
     captioner = CachedCaptioner(Counting(), tmp_path / "cache.sqlite")
     with pytest.raises(InputError, match=r"gone\.png"):
         await captioner(Observation(screenshot=str(tmp_path / "gone.png")))
-    with pytest.raises(NoEvidence):
+    with pytest.raises(NoEvidenceError):
         await captioner(Observation(text="a page"))
 
 

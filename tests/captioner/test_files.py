@@ -14,7 +14,7 @@ from prill.captioner import make_captioner
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, FileCaptioner, read_captions
 from prill.captioner.vision import CUT
-from prill.errors import InputError, NoEvidence, UsageError
+from prill.errors import InputError, NoEvidenceError, UsageError
 from prill.io.store import encode
 from prill.types import Observation
 
@@ -44,9 +44,9 @@ async def test_captions_found_by_content(tmp_path: Path) -> None:
     assert await captioner(copy) == "a red page", "the content counts, and of two captions the last"
     assert await captioner(blue) == f"a blue\n{CUT}"
     for state, words in ((green, "refusal: the model declined"), (grey, "no caption of the screenshot grey.png")):
-        with pytest.raises(NoEvidence, match=words):
+        with pytest.raises(NoEvidenceError, match=words):
             await captioner(state)
-    with pytest.raises(NoEvidence, match="no screenshot"):
+    with pytest.raises(NoEvidenceError, match="no screenshot"):
         await captioner(Observation(text="t"))
     assert await pickle.loads(pickle.dumps(captioner))(red) == "a red page"
 

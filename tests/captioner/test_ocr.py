@@ -15,7 +15,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from prill.captioner.ocr import NO_TEXT, OCRCaptioner
-from prill.errors import InputError, NoEvidence, UsageError
+from prill.errors import InputError, NoEvidenceError, UsageError
 from prill.types import Observation
 
 LINES = (
@@ -100,7 +100,7 @@ async def test_unusable_file_is_a_named_error(tmp_path: Path) -> None:
     for name in ("missing.png", "cut.png", "text.png"):
         with pytest.raises(InputError, match=name):
             await OCRCaptioner()(Observation(screenshot=str(tmp_path / name)))
-    with pytest.raises(NoEvidence, match="no screenshot"):
+    with pytest.raises(NoEvidenceError, match="no screenshot"):
         await OCRCaptioner()(Observation(text="a page"))
 
 

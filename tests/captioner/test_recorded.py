@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prill.captioner.recorded import GivenCaption, TextState
-from prill.errors import NoEvidence
+from prill.errors import NoEvidenceError
 from prill.types import Observation
 
 
@@ -21,7 +21,7 @@ async def test_recorded_text_stands_under_its_url() -> None:
 
 @pytest.mark.parametrize("nothing", [None, "", " \n"])
 async def test_state_without_text_is_no_evidence(nothing: str | None) -> None:
-    with pytest.raises(NoEvidence, match="no caption"):
+    with pytest.raises(NoEvidenceError, match="no caption"):
         await GivenCaption()(Observation(caption=nothing, text="a page", screenshot="x.png"))
-    with pytest.raises(NoEvidence, match="no text"):
+    with pytest.raises(NoEvidenceError, match="no text"):
         await TextState()(Observation(text=nothing, caption="a page", screenshot="x.png", url="http://shop/"))

@@ -16,7 +16,7 @@ from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog
 from prill.captioner.training import CAPTIONS, DECISIONS, TrainingSpec, TrainingTally, is_english, looks_of, training_data
 from prill.captioner.vision import VLMCaptioner
-from prill.errors import Truncated, UsageError
+from prill.errors import TruncatedError, UsageError
 from prill.protocols import Image, Message
 from prill.testing import ScriptedModel
 
@@ -91,7 +91,7 @@ async def test_each_thing_left_out_says_why(tmp_path: Path) -> None:
     (tmp_path / "same.png").write_bytes((tmp_path / "good.png").read_bytes())
     write(tmp_path, [*((name, GERMAN if name == "german.png" else ENGLISH) for name in (*names, "torn.png", near, "same.png"))])
     replies: dict[str, str | Exception] = {
-        "cut.png": Truncated("cut", LONG),
+        "cut.png": TruncatedError("cut", LONG),
         "no.png": "I'm sorry, but I can't describe this image. " + LONG,
         "short.png": "A page.",
         "spanish.png": "# Página\n- Una lista de los productos con su precio, más el botón para comprar y los gastos del envío",

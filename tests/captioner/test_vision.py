@@ -15,7 +15,7 @@ from PIL import Image as Picture
 from prill.captioner import VLMCaptioner, make_captioner
 from prill.captioner.ocr import OCRCaptioner, TextBox
 from prill.captioner.vision import CUT, PAPER_DECODING
-from prill.errors import ContextTooLong, InputError, NoEvidence, Truncated, UsageError
+from prill.errors import ContextTooLongError, InputError, NoEvidenceError, TruncatedError, UsageError
 from prill.models import OpenAIModel
 from prill.models.prompts import NONCE
 from prill.protocols import Captioner, Image, LanguageModel, Message, SamplingLimits
@@ -70,7 +70,7 @@ async def test_long_ocr_is_cut_to_the_window(shot: Observation, monkeypatch: pyt
         return "word " * 5000
 
     def answer(messages: Sequence[Message]) -> str | Exception:
-        return "fits" if len(str(messages[0].parts[1])) < 8000 else ContextTooLong("too long")
+        return "fits" if len(str(messages[0].parts[1])) < 8000 else ContextTooLongError("too long")
 
     monkeypatch.setattr(VLMCaptioner, "read", read)
     assert await VLMCaptioner(ScriptedModel(answer), ocr="rapidocr")(shot) == "fits"
@@ -86,9 +86,9 @@ async def test_same_picture_is_asked_about_once(shot: Observation, tmp_path: Pat
 
 
 async def test_cut_caption_says_so_at_its_end(shot: Observation) -> None:
-    assert await VLMCaptioner(ScriptedModel([Truncated("cut", "half a page ")]))(shot) == f"half a page\n{CUT}"
-    with pytest.raises(Truncated, match="nothing"):
-        await VLMCaptioner(ScriptedModel([Truncated("nothing")]))(shot)
+    assert await VLMCaptioner(ScriptedModel([TruncatedError("cut", "half a page ")]))(shot) == f"half a page\n{CUT}"
+    with pytest.raises(TruncatedError, match="nothing"):
+        await VLMCaptioner(ScriptedModel([TruncatedError("nothing")]))(shot)
 
 
 async def test_paper_preset_draws_as_the_paper(shot: Observation) -> None:
@@ -162,7 +162,7 @@ def test_made_by_name_with_options_of_model() -> None:
 
 async def test_states_without_picture_have_no_words(tmp_path: Path) -> None:
     captioner = VLMCaptioner(ScriptedModel([]))
-    with pytest.raises(NoEvidence, match="no screenshot"):
+    with pytest.raises(NoEvidenceError, match="no screenshot"):
         await captioner(Observation(text="only text"))
     with pytest.raises(InputError, match="is missing"):
         await captioner(Observation(screenshot=str(tmp_path / "gone.png")))

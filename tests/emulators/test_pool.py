@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from prill.emulators.pool import Pool
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Observation, Task
 
 
@@ -28,7 +28,7 @@ class Phone:
     async def close(self) -> None:
         self.closed += 1
         if self.closes == "badly":
-            raise EnvironmentFailure("the copy cannot be deleted")
+            raise EnvironmentFailedError("the copy cannot be deleted")
         if self.closes == "never":
             await asyncio.sleep(600)
 
@@ -77,7 +77,7 @@ async def test_waiters_learn_that_none_is_left() -> None:
         waiting = asyncio.create_task(wait())
         await asyncio.sleep(0)
         await pool.report(phone, "no such device")
-    with pytest.raises(EnvironmentFailure, match="no such device"):
+    with pytest.raises(EnvironmentFailedError, match="no such device"):
         await waiting
 
 
@@ -108,6 +108,6 @@ async def test_stuck_close_holds_nobody_up() -> None:
     for phone in phones[:2]:
         await pool.report(phone, "gone")
     assert pool.size == 1
-    with pytest.raises(EnvironmentFailure, match=r"did not close within 0\.01 s"):
+    with pytest.raises(EnvironmentFailedError, match=r"did not close within 0\.01 s"):
         await pool.close()
     assert [phone.closed for phone in phones] == [2, 2, 1]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.screenshots import keep_screenshot
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 
 
 def picture(shade: int = 0) -> bytes:
@@ -33,7 +33,7 @@ def test_picture_is_kept_unchanged_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [0, 4, 20, 60])
 def test_damaged_picture_is_a_failure(cut: int, tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFailure, match="damaged"):
+    with pytest.raises(EnvironmentFailedError, match="damaged"):
         keep_screenshot(picture()[:cut], tmp_path)
     assert not list(tmp_path.iterdir())
 

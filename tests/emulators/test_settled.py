@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from prill.emulators.screenshots import same_screen, settled_picture
-from prill.errors import EnvironmentFailure
+from prill.errors import EnvironmentFailedError
 
 
 def screen(*marks: tuple[int, int, int, int]) -> bytes:
@@ -42,5 +42,5 @@ async def test_first_settled_picture_is_given() -> None:
 
 def test_damaged_screen_is_a_failure() -> None:
     good = screen(BUTTON)
-    with pytest.raises(EnvironmentFailure, match="a screenshot is damaged"):
+    with pytest.raises(EnvironmentFailedError, match="a screenshot is damaged"):
         same_screen(good, good[: len(good) // 2])

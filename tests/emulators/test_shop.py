@@ -23,7 +23,7 @@ from prill.actions.webarena import parse_action
 from prill.emulators.shop import Play, Shop, shop_configs, shop_solutions
 from prill.emulators.shop.server import _LOGINS
 from prill.emulators.webarena.tasks import SITES, TaskConfig, read_configs
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Observation, Task
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,7 +109,7 @@ async def test_shop_opens_in_async_code_and_again() -> None:
 
 def test_taken_port_leaves_nothing_open(shop: Shop) -> None:
     port = int(shop.url.rpartition(":")[2])
-    with pytest.raises(EnvironmentFailure, match=str(port)), Shop(port=port):
+    with pytest.raises(EnvironmentFailedError, match=str(port)), Shop(port=port):
         pass
     assert [thread.name for thread in threading.enumerate()].count("prill-shop") == 1
     with pytest.raises(UsageError, match="port 70000"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prill.captioner.recorded import GivenCaption
-from prill.errors import Unparsable, UsageError
+from prill.errors import UnparsableError, UsageError
 from prill.evaluators.judgement import ModelJudge
 from prill.evaluators.outcome import STATED_STATUS, WORD, CaptionJudge, VLMJudge
 from prill.evaluators.rubric import ASSESSMENT, RUBRIC, RubricJudge
@@ -83,7 +83,7 @@ async def test_stated_number_is_the_score(settings: dict[str, bool]) -> None:
 )
 def test_only_whole_percents_are_read(text: str, number: str | None) -> None:
     if number is None:
-        with pytest.raises(Unparsable, match="whole number from 0 to 100"):
+        with pytest.raises(UnparsableError, match="whole number from 0 to 100"):
             STATED_STATUS.parse(text)
     else:
         assert STATED_STATUS.parse(text)["probability"] == number
@@ -108,7 +108,7 @@ def test_only_whole_percents_are_read(text: str, number: str | None) -> None:
 )
 def test_one_word_is_read_strictly(text: str, word: str | None) -> None:
     if word is None:
-        with pytest.raises(Unparsable):
+        with pytest.raises(UnparsableError):
             WORD.parse(text)
     else:
         assert WORD.parse(text) == {"status": word}

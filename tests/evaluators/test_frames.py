@@ -7,7 +7,7 @@ import pytest
 from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
-from prill.errors import InputError, NoEvidence
+from prill.errors import InputError, NoEvidenceError
 from prill.evaluators.frames import (
     Frame,
     best_frames,
@@ -55,9 +55,9 @@ async def test_equal_texts_are_one_frame() -> None:
 
 
 async def test_no_frame_error_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(NoEvidence, match="captioner"):
+    with pytest.raises(NoEvidenceError, match="captioner"):
         await distinct_frames(attempt(Observation(caption="x"), Observation()), None)
-    with pytest.raises(NoEvidence, match="captioner"):
+    with pytest.raises(NoEvidenceError, match="captioner"):
         await distinct_frames(attempt(Observation(text="x"), Observation()), GivenCaption())
     with pytest.raises(InputError, match="missing"):
         await distinct_frames(attempt(Observation(screenshot=str(tmp_path / "gone.png")), Observation()), None)

@@ -59,7 +59,7 @@ def test_a_reason_can_be_given() -> None:
     @prill.as_judge("mine", version="1")
     def mine(trajectory: Trajectory) -> bool | Judgement:
         if trajectory.id == "0":
-            raise prill.NoEvidence("the page is gone")
+            raise prill.NoEvidenceError("the page is gone")
         return Judgement(True, 0.75, "it says so")
 
     none, yes = prill.score(RUNS[:2], mine)

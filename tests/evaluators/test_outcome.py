@@ -12,7 +12,7 @@ import pytest
 from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
-from prill.errors import ContextTooLong, UsageError
+from prill.errors import ContextTooLongError, UsageError
 from prill.evaluators.judgement import Judgement, verdict_of
 from prill.evaluators.meta import reference_action, reference_verdict
 from prill.evaluators.outcome import CaptionJudge, VLMJudge
@@ -224,18 +224,18 @@ async def test_no_evidence_makes_no_call() -> None:
 
 
 async def test_prompt_too_long_is_sent_shorter() -> None:
-    model = ScriptedModel([ContextTooLong("too long"), SUCCESS])
+    model = ScriptedModel([ContextTooLongError("too long"), SUCCESS])
     verdict = await CaptionJudge(model, Given(), max_chars=4000)(trajectory(caption="x" * 9000))
     assert verdict.success
     first, second = (text(messages).count("x") for messages in model.seen)
     assert 4000 <= first < 4100
     assert 660 <= second < 760
-    model = ScriptedModel([ContextTooLong("too long")])
+    model = ScriptedModel([ContextTooLongError("too long")])
     assert (await CaptionJudge(model, Given())(trajectory(caption="short"))).unscored == "context"
 
 
 async def test_long_history_keeps_every_action() -> None:
-    model = ScriptedModel([ContextTooLong("too long"), SUCCESS])
+    model = ScriptedModel([ContextTooLongError("too long"), SUCCESS])
     steps = tuple(Step(Observation(), Action("type", f"type {i} " + "y" * 700)) for i in range(30))
     long = Trajectory(id="a", task=Task(goal="g", platform="web"), steps=steps, final=Observation(caption="x"))
     assert (await CaptionJudge(model, Given())(long)).success

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
-from prill.errors import CallTimeout, ContextTooLong, Refusal, Unparsable, UsageError
+from prill.errors import CallTimeoutError, ContextTooLongError, RefusalError, UnparsableError, UsageError
 from prill.evaluators.rubric import Rubric, RubricCriterion, RubricJudge, read_rubrics
 from prill.models.client import OpenAIModel
 from prill.protocols import Message
@@ -125,7 +125,7 @@ async def test_state_not_shown_proves_nothing() -> None:
 
 
 async def test_findings_have_grades_of_frames() -> None:
-    verdict = await judged(Model(assessed(("met", 1), ("met", 2)), {"screen 0": [1, 5], "screen 1": Unparsable("no")}))
+    verdict = await judged(Model(assessed(("met", 1), ("met", 2)), {"screen 0": [1, 5], "screen 1": UnparsableError("no")}))
     assert verdict.findings is not None
     seen = FrameGrade((0,), (1, 5), "a sight"), FrameGrade((1,)), FrameGrade((2,), (3, 3), "a sight")
     assert verdict.findings.frames == seen
@@ -197,7 +197,7 @@ async def test_missing_criterion_is_no_verdict(reply: str) -> None:
     assert (verdict.success, verdict.unscored, verdict.findings) == (None, "parse", None)
 
 
-@pytest.mark.parametrize("failure", [CallTimeout("late"), Refusal("no")])
+@pytest.mark.parametrize("failure", [CallTimeoutError("late"), RefusalError("no")])
 async def test_failed_call_leaves_unscored(failure: Exception) -> None:
     for model in (Model(failure), Model(scores={"screen 1": failure})):
         verdict = await judged(model)
@@ -263,7 +263,7 @@ async def test_answer_left_out_everywhere() -> None:
 
 async def test_too_long_sent_with_fewer_proofs(tmp_path: Path) -> None:
     reply = assessed(("met", 1), ("met", 5))
-    model = Model([ContextTooLong("too long"), reply], {"00": [5, 5]})
+    model = Model([ContextTooLongError("too long"), reply], {"00": [5, 5]})
     verdict = await RubricJudge(model, rubrics=GIVEN, top_k=5)(attempt(6, folder=tmp_path))
     assert [images(messages) for messages in model.of("verdict")] == [["00", "01", "02", "03", "04", "05"], ["00", "05"]]
     assert verdict.findings is not None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from prill.captioner.recorded import GivenCaption, TextState
-from prill.errors import CallTimeout, ContextTooLong, TransportFailure, UsageError
+from prill.errors import CallTimeoutError, ContextTooLongError, TransportError, UsageError
 from prill.evaluators.steps import StepJudge, kept_steps, outcome_rewards
 from prill.models.client import OpenAIModel
 from prill.models.prompts import NONCE
@@ -112,7 +112,7 @@ async def test_no_label_at_all_is_no_verdict() -> None:
     assert (paper.success, paper.rewards) == (False, (-0.5, -0.5))
 
 
-@pytest.mark.parametrize("failure", [TransportFailure("down"), CallTimeout("late")])
+@pytest.mark.parametrize("failure", [TransportError("down"), CallTimeoutError("late")])
 async def test_failed_call_leaves_unscored(failure: Exception) -> None:
     def play(messages: Sequence[Message]) -> str | Exception:
         return failure if place(messages) == 2 else "Thoughts: x\nResponse: goal-reached"
@@ -148,7 +148,7 @@ async def test_no_evidence_makes_no_call() -> None:
 
 
 async def test_request_too_long_is_sent_shorter() -> None:
-    model = ScriptedModel([ContextTooLong("too long"), "Thoughts: x\nResponse: not-sure"])
+    model = ScriptedModel([ContextTooLongError("too long"), "Thoughts: x\nResponse: not-sure"])
     step = Step(Observation(caption="y" * 9000), Action("click", "deed 0"))
     judge = StepJudge(model, GivenCaption(), max_chars=6000)
     assert (await judge(Trajectory(id="a", task=Task(goal="g"), steps=(step,)))).success is False

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
-from prill.errors import CallTimeout, ContextTooLong, TransportFailure, Truncated, Unparsable, UsageError
+from prill.errors import CallTimeoutError, ContextTooLongError, TransportError, TruncatedError, UnparsableError, UsageError
 from prill.evaluators.webjudge import WebJudge
 from prill.io.cache import DiskCache
 from prill.models.client import OpenAIModel
@@ -84,7 +84,7 @@ async def test_points_ratings_verdict_in_order(tmp_path: Path) -> None:
 
 
 async def test_findings_have_points_and_grades(tmp_path: Path) -> None:
-    broken = Unparsable("no score")
+    broken = UnparsableError("no score")
     verdict = await WebJudge(Model({"01": broken, "02": 4}), top_k=1)(attempt(pictures(tmp_path, (1, 2, 3, 1))))
     assert verdict.findings is not None
     assert verdict.findings.key_points == ("the kettle is blue", "it is in the cart")
@@ -116,7 +116,7 @@ async def test_key_points_asked_once_for_a_goal() -> None:
 
 
 async def test_failed_key_points_asked_anew() -> None:
-    model = Model(points=CallTimeout("late"))
+    model = Model(points=CallTimeoutError("late"))
     judge = WebJudge(model, GivenCaption())
     assert (await judge(attempt(captioned("x")))).unscored == "timeout"
     model.points = POINTS
@@ -174,10 +174,10 @@ async def test_many_unread_ratings_no_verdict(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "failure"),
     [
-        ("points", TransportFailure("down")),
-        ("rating", CallTimeout("late")),
-        ("rating", Truncated("cut")),
-        ("verdict", TransportFailure("down")),
+        ("points", TransportError("down")),
+        ("rating", CallTimeoutError("late")),
+        ("rating", TruncatedError("cut")),
+        ("verdict", TransportError("down")),
         ("verdict", "Thoughts: well\nStatus: maybe"),
     ],
 )
@@ -194,7 +194,7 @@ async def test_no_evidence_makes_no_call() -> None:
 
 
 async def test_too_long_sent_with_fewer_frames(tmp_path: Path) -> None:
-    verdicts: list[Any] = [ContextTooLong("too long"), SUCCESS]
+    verdicts: list[Any] = [ContextTooLongError("too long"), SUCCESS]
 
     class Small(Model):
         def _answer(self, messages: Sequence[Message]) -> Any:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from prill.errors import BudgetSpent, CallTimeout, EndpointError, Unscored, UsageError
+from prill.errors import BudgetSpentError, CallTimeoutError, EndpointError, UnscoredError, UsageError
 from prill.io.shards import Packing, Shard, packing_for
 from prill.io.spending import _OF_ANOTHER, SpendingFile, spending_beside, spent_on_record
 from prill.models import ledger as ledgers
@@ -85,7 +85,7 @@ class Run:
             usd = self.draw.uniform(0, 4)
             try:
                 begun = self.parts[number].begin(usd)
-            except BudgetSpent:
+            except BudgetSpentError:
                 return
             if begun:
                 self.dearest = max(self.dearest, usd)
@@ -161,7 +161,9 @@ async def test_endpoint_charges_no_more_than_the_budget_and_one_call(
                 for task in tasks:
                     task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
-            assert not [end for end in ends if isinstance(end, Exception) and not isinstance(end, Unscored | EndpointError)]
+            assert not [
+                end for end in ends if isinstance(end, Exception) and not isinstance(end, UnscoredError | EndpointError)
+            ]
             run.close()
             if killed:
                 file.unlink(missing_ok=True) if known is None else file.write_bytes(known)
@@ -174,7 +176,7 @@ async def test_burst_before_the_first_answer_is_held(endpoint: ScriptedEndpoint,
     """64 calls at once on a budget for 30 of them, each of 15 tokens."""
     asked = OpenAIModel("m", base_url=endpoint.base_url, prices=prices, budget_usd=30 * 0.015, concurrency=64)
     ends = await asyncio.gather(*(asked.complete(ASK, form=FORM, max_tokens=5) for _ in range(64)), return_exceptions=True)
-    assert sum(isinstance(end, BudgetSpent) for end in ends) == 34
+    assert sum(isinstance(end, BudgetSpentError) for end in ends) == 34
     assert len(endpoint.bodies) == 30 and asked.ledger.total.usd == pytest.approx(0.45)
 
 
@@ -193,14 +195,14 @@ async def test_all_of_a_small_budget_can_be_spent(endpoint: ScriptedEndpoint, pr
     asked = OpenAIModel("m", base_url=endpoint.base_url, prices=prices, budget_usd=0.02)
     await asked.complete(ASK, form=FORM, max_tokens=1000)  # which may cost a dollar, and costs 1.5 cents
     await asked.complete(ASK, form=FORM, max_tokens=1000)
-    with pytest.raises(BudgetSpent, match=r"\$0.02 is used up \(\$0.0300 spent\)"):
+    with pytest.raises(BudgetSpentError, match=r"\$0.02 is used up \(\$0.0300 spent\)"):
         await asked.complete(ASK, form=FORM)
 
 
 async def test_call_without_an_answer_is_paid_for(endpoint: ScriptedEndpoint, prices: str) -> None:
     endpoint.script = [5.0]
     asked = OpenAIModel("m", base_url=endpoint.base_url, prices=prices, timeout=0.05, retries=1)
-    with metered() as meter, pytest.raises(CallTimeout):
+    with metered() as meter, pytest.raises(CallTimeoutError):
         await asked.complete(ASK, form=FORM, max_tokens=100)
     usage = meter.usage
     assert usage == asked.ledger.total
@@ -225,7 +227,7 @@ async def test_only_what_was_sent_and_not_refused_is_estimated(
 
 async def test_nobody_there_costs_nothing(prices: str) -> None:
     asked = OpenAIModel("m", base_url="http://127.0.0.1:9/v1", prices=prices, retries=0, budget_usd=1.0)
-    with pytest.raises(Unscored):
+    with pytest.raises(UnscoredError):
         await asked.complete(ASK, form=FORM)
     assert asked.ledger.budgets[0].spent_usd == 0.0
 
@@ -266,7 +268,7 @@ async def test_short_key_spoils_no_words(endpoint: ScriptedEndpoint, monkeypatch
     reply = await OpenAIModel("m", base_url=endpoint.base_url).complete(ASK, form=FORM)
     assert reply.fields["status"] == "success" and "max_completion_tokens" in endpoint.bodies[1]
     endpoint.script = [failed(400, f"no {key} here")]
-    with pytest.raises(Unscored, match=f"no {key} here"):
+    with pytest.raises(UnscoredError, match=f"no {key} here"):
         await OpenAIModel("m", base_url=endpoint.base_url).complete(ASK, form=FORM)
 
 
@@ -274,7 +276,7 @@ async def test_key_is_hidden_and_the_error_understood(endpoint: ScriptedEndpoint
     key = "max_completion_tokens"  # the worst that a key could be
     monkeypatch.setenv("OPENAI_API_KEY", key)
     endpoint.script = [failed(400, f"'max_tokens' is not supported, use '{key}'"), failed(400, f"content policy of {key}")]
-    with pytest.raises(Unscored, match=r"content policy of \*\*\*"):
+    with pytest.raises(UnscoredError, match=r"content policy of \*\*\*"):
         await OpenAIModel("m", base_url=endpoint.base_url).complete(ASK, form=FORM)
     assert key in endpoint.bodies[1]
 
@@ -294,7 +296,7 @@ async def test_models_of_a_run_spend_one_budget(endpoint: ScriptedEndpoint, pric
     with spending_from(Budget(0.05)) as budget:
         asked = [OpenAIModel(name, base_url=endpoint.base_url, prices=prices) for name in ("m", "n")]
     ends = [await asyncio.gather(asked[n % 2].complete(ASK, form=FORM), return_exceptions=True) for n in range(8)]
-    assert [isinstance(end[0], BudgetSpent) for end in ends] == [False] * 4 + [True] * 4
+    assert [isinstance(end[0], BudgetSpentError) for end in ends] == [False] * 4 + [True] * 4
     assert budget.spent_usd == pytest.approx(0.06)
 
 
@@ -446,11 +448,11 @@ async def test_budget_is_divided_among_shards(tmp_path: Path) -> None:
         await booking.hold()
         if spent:
             booking.settle(0, spent, 0)
-    with pytest.raises(BudgetSpent, match=r"this shard's part of \$4 of the budget of \$10 is used up \(\$2.0000 spent\)"):
+    with pytest.raises(BudgetSpentError, match=r"this shard's part of \$4 of the budget of \$10 is used up \(\$2.0000 spent\)"):
         parts[1].budgets[0].begin(3)  # alone, it would be begun with less left than it may cost; but not in each shard
     parts[2].budgets[0].begin(3)
     assert [budget.take_back() for budget in budgets] == [None]
     assert 2 + 1 + 2 + 2 + 3 <= whole.budgets[0].spent_usd < 10.5, "what was held by those that died counts, and a little ahead"
     assert not list(tmp_path.glob("*spending*"))
-    with pytest.raises(BudgetSpent):
+    with pytest.raises(BudgetSpentError):
         whole.budgets[0].begin(0)

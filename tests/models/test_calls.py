@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from prill.errors import AnswerPending, CallTimeout, EndpointError, TransportFailure
+from prill.errors import AnswerPendingError, CallTimeoutError, EndpointError, TransportError
 from prill.models.calls import together
 
 
@@ -29,14 +29,14 @@ async def test_together_keeps_order_of_calls() -> None:
 
 async def test_first_failure_drops_the_rest() -> None:
     dropped: list[object] = []
-    with pytest.raises(CallTimeout, match="late"):
-        await together([after(9, "slow", dropped), after(1, CallTimeout("late")), after(9, "slower", dropped)])
+    with pytest.raises(CallTimeoutError, match="late"):
+        await together([after(9, "slow", dropped), after(1, CallTimeoutError("late")), after(9, "slower", dropped)])
     assert set(dropped) == {"slow", "slower"}
 
 
 async def test_run_failure_is_raised_first() -> None:
     with pytest.raises(EndpointError):
-        await together([after(1, TransportFailure("down")), after(1, EndpointError("no such model"))])
+        await together([after(1, TransportError("down")), after(1, EndpointError("no such model"))])
 
 
 async def test_pending_answer_drops_no_call() -> None:
@@ -45,13 +45,13 @@ async def test_pending_answer_drops_no_call() -> None:
     async def call(i: int) -> None:
         made.append(i)
         await asyncio.sleep(0)
-        raise AnswerPending(f"{i} is still to come")
+        raise AnswerPendingError(f"{i} is still to come")
 
-    with pytest.raises(AnswerPending, match="0 is"):
+    with pytest.raises(AnswerPendingError, match="0 is"):
         await together([call(i) for i in range(40)])
     assert made == [*range(40)]
-    with pytest.raises(CallTimeout):
-        await together([call(0), after(3, CallTimeout("late"))])
+    with pytest.raises(CallTimeoutError):
+        await together([call(0), after(3, CallTimeoutError("late"))])
 
 
 async def test_cancelling_cancels_the_calls() -> None:
@@ -74,10 +74,10 @@ async def test_calls_begun_at_once_are_bounded(
         begun.append(i)
         await asyncio.sleep(0)
         if i == 3:
-            raise TransportFailure("down")
+            raise TransportError("down")
         await asyncio.Event().wait()
 
-    with pytest.raises(TransportFailure):
+    with pytest.raises(TransportError):
         await together([call(i) for i in range(500)])
     gc.collect()
     assert 4 <= len(begun) < 50

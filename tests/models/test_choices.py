@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from prill.errors import ContextTooLong, EndpointError, UsageError
+from prill.errors import ContextTooLongError, EndpointError, UsageError
 from prill.models.local.choices import Chooser, load_chooser, weights_hash
 from prill.models.local.weights import folder_hash
 from prill.protocols import Message
@@ -76,7 +76,7 @@ def test_same_weights_are_loaded_once(folder: str) -> None:
 
 
 async def test_question_beyond_the_window_is_told(chooser: Chooser) -> None:
-    with pytest.raises(ContextTooLong, match="the model's window 4096"):
+    with pytest.raises(ContextTooLongError, match="the model's window 4096"):
         await chooser.weigh([Message("user", ("z" * 5000,))], ["yes"])
 
 

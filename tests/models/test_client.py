@@ -11,15 +11,15 @@ from aiohttp import web
 from PIL import Image as Picture
 
 from prill.errors import (
-    BudgetSpent,
-    CallTimeout,
-    ContextTooLong,
+    BudgetSpentError,
+    CallTimeoutError,
+    ContextTooLongError,
     EndpointError,
     InputError,
-    Refusal,
-    TransportFailure,
-    Truncated,
-    Unparsable,
+    RefusalError,
+    TransportError,
+    TruncatedError,
+    UnparsableError,
     UsageError,
 )
 from prill.io.cache import DiskCache
@@ -63,7 +63,7 @@ async def test_passing_faults_are_tried_again(endpoint: ScriptedEndpoint, fault:
 
 async def test_proxy_page_is_transport_failure(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [lambda body: web.Response(text="<html>Status: success</html>", content_type="text/html")]
-    with pytest.raises(TransportFailure, match=r"no chat completion .*3 attempts"):
+    with pytest.raises(TransportError, match=r"no chat completion .*3 attempts"):
         await status(model(endpoint, retries=2))
 
 
@@ -99,7 +99,7 @@ async def test_concurrency_is_never_exceeded(endpoint: ScriptedEndpoint) -> None
 
 async def test_silence_is_a_timeout_failure(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [5.0]
-    with pytest.raises(CallTimeout, match=r"no answer within 0\.05 s \(2 attempts\)"):
+    with pytest.raises(CallTimeoutError, match=r"no answer within 0\.05 s \(2 attempts\)"):
         await status(model(endpoint, timeout=0.05, retries=1))
 
 
@@ -186,7 +186,7 @@ async def test_unexplained_refusal_steps_down(endpoint: ScriptedEndpoint, code: 
 async def test_early_outage_keeps_structure(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [failed(500), failed(500), failed(500), GOOD]
     asked = model(endpoint, retries=0)
-    with pytest.raises(TransportFailure, match="^HTTP 500: no"):
+    with pytest.raises(TransportError, match="^HTTP 500: no"):
         await status(asked)
     await status(asked)
     assert endpoint.bodies[-1]["response_format"]["type"] == "json_schema"
@@ -214,7 +214,7 @@ async def test_cut_reply_gets_twice_the_tokens(endpoint: ScriptedEndpoint) -> No
     assert [body["max_tokens"] for body in endpoint.bodies] == [50, 100]
     assert reply.usage.calls == 2
     endpoint.script = [said("Status: success", "length")]
-    with pytest.raises(Truncated):
+    with pytest.raises(TruncatedError):
         await status(model(endpoint))
 
 
@@ -225,7 +225,7 @@ async def test_thinking_model_gets_more_tokens(endpoint: ScriptedEndpoint) -> No
     # Learnt once: the second reply is not cut before it begins.
     assert [body["max_tokens"] for body in endpoint.bodies] == [1024, 1024 + 4096, 1024 + 16_384, 1024 + 16_384]
     endpoint.script = [said("", "length")]
-    with pytest.raises(Truncated, match="thought for 66560 tokens"):
+    with pytest.raises(TruncatedError, match="thought for 66560 tokens"):
         await status(asked)
 
 
@@ -233,7 +233,7 @@ async def test_reply_without_verdict_asked_again(endpoint: ScriptedEndpoint) -> 
     endpoint.script = [said("I cannot say"), GOOD]
     assert await status(model(endpoint)) == "success"
     endpoint.script = [said("unsuccessful")]
-    with metered() as meter, pytest.raises(Unparsable):
+    with metered() as meter, pytest.raises(UnparsableError):
         await status(model(endpoint))
     assert meter.usage == Usage(2, 20, 10, 0, None)
 
@@ -241,13 +241,13 @@ async def test_reply_without_verdict_asked_again(endpoint: ScriptedEndpoint) -> 
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (said(None, refusal="I will not"), Refusal),
-        (said("x", "content_filter"), Refusal),
-        (failed(400, "The response was filtered due to the content management policy", "content_filter"), Refusal),
-        (failed(400, "This model's maximum context length is 8192 tokens", "context_length_exceeded"), ContextTooLong),
-        (failed(400, "the request exceeds the available context size, try increasing it"), ContextTooLong),
-        (failed(400, "something else"), TransportFailure),
-        (said(""), Unparsable),
+        (said(None, refusal="I will not"), RefusalError),
+        (said("x", "content_filter"), RefusalError),
+        (failed(400, "The response was filtered due to the content management policy", "content_filter"), RefusalError),
+        (failed(400, "This model's maximum context length is 8192 tokens", "context_length_exceeded"), ContextTooLongError),
+        (failed(400, "the request exceeds the available context size, try increasing it"), ContextTooLongError),
+        (failed(400, "something else"), TransportError),
+        (said(""), UnparsableError),
     ],
 )
 async def test_lasting_faults_have_their_reason(endpoint: ScriptedEndpoint, answer: Any, error: type[Exception]) -> None:
@@ -291,7 +291,7 @@ async def test_model_without_vision_ends_run(endpoint: ScriptedEndpoint, picture
 )
 async def test_too_many_images_are_too_long(endpoint: ScriptedEndpoint, picture: str, message: str) -> None:
     endpoint.script = [failed(400, message)]
-    with pytest.raises(ContextTooLong, match="fewer images"):
+    with pytest.raises(ContextTooLongError, match="fewer images"):
         await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
 
 
@@ -349,7 +349,7 @@ async def test_no_call_beyond_the_budget(endpoint: ScriptedEndpoint, tmp_path: P
     prices.write_text("[m]\nprompt = 100000\ncompletion = 0\n")  # 10 tokens = $1
     asked = model(endpoint, prices=str(prices), budget_usd=2.5)
     results = [await asyncio.gather(status(asked), return_exceptions=True) for _ in range(5)]
-    assert sum(isinstance(row[0], BudgetSpent) for row in results) == 2
+    assert sum(isinstance(row[0], BudgetSpentError) for row in results) == 2
     assert asked.ledger.total.usd == pytest.approx(3.0)
 
 
@@ -381,7 +381,7 @@ async def test_equal_requests_are_one_call(endpoint: ScriptedEndpoint, tmp_path:
 async def test_a_failed_call_is_not_cached(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
     endpoint.script = [said("?"), said("?"), GOOD]
     asked = model(endpoint, cache=DiskCache(tmp_path / "c.sqlite"))
-    with pytest.raises(Unparsable):
+    with pytest.raises(UnparsableError):
         await status(asked)
     assert await status(asked) == "success"
 

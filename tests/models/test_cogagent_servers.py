@@ -9,7 +9,7 @@ import pytest
 from PIL import Image as Picture
 
 from prill.episodes.loop import run_episode
-from prill.errors import TransportFailure
+from prill.errors import TransportError
 from prill.models.client import OpenAIModel
 from prill.policies.cogagent import CogAgent, Generation
 from prill.protocols import Image, Message
@@ -73,7 +73,7 @@ async def test_9b_limit_counts_the_question(screen: str) -> None:
     ask = (Message("user", (Image(screen), "Task: x\nHistory steps: \n(Platform: Mobile)\n")),)
     async with serving(PROVIDERS[provider("9b")]) as (_, url):
         asked = model(url, image_format="jpeg")
-        with pytest.raises(TransportFailure) as failure:
+        with pytest.raises(TransportError) as failure:
             await asked.complete(ask, max_tokens=1024)
         assert "JPEG" not in str(failure.value), "it was sent as such"
         assert "CLICK" in (await asked.complete(ask, max_tokens=4096)).text
@@ -83,7 +83,7 @@ async def test_18b_takes_no_system_message(screen: str) -> None:
     ask = Message("user", (Image(screen), "What steps do I need to take?"))
     async with serving(PROVIDERS[provider("18b")]) as (_, url):
         asked = model(url, image_format="jpeg")
-        with pytest.raises(TransportFailure, match="500"):
+        with pytest.raises(TransportError, match="500"):
             await asked.complete((Message("system", ("Act.",)), ask))
         reply = await asked.complete((ask,))
     assert reply.usage.prompt_tokens > 0, "what it counts as fewer than no tokens is estimated"

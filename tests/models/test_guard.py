@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from prill.errors import CallTimeout, EndpointGoneError, TransportFailure, UsageError
+from prill.errors import CallTimeoutError, EndpointGoneError, TransportError, UsageError
 from prill.models.client import OpenAIModel
 from prill.models.transport import LEAST_CALLS, CircuitBreaker
 
@@ -29,7 +29,7 @@ async def ask_until_it_ends(asked: OpenAIModel, count: int, at_once: int) -> lis
         for _ in calls:
             try:
                 outcomes.append(await status(asked))
-            except (CallTimeout, TransportFailure) as failure:
+            except (CallTimeoutError, TransportError) as failure:
                 outcomes.append(failure.code)
 
     async with asyncio.timeout(60):

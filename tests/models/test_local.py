@@ -16,7 +16,15 @@ import pytest
 from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
-from prill.errors import CallTimeout, ContextTooLong, EndpointError, InputError, Truncated, Unparsable, UsageError
+from prill.errors import (
+    CallTimeoutError,
+    ContextTooLongError,
+    EndpointError,
+    InputError,
+    TruncatedError,
+    UnparsableError,
+    UsageError,
+)
 from prill.evaluators.outcome import CaptionJudge
 from prill.models.calls import transcribed
 from prill.models.ledger import metered
@@ -201,7 +209,7 @@ async def test_form_follows_the_first_text(model: LocalModel, tmp_path: Path) ->
     reply = await model.complete(asked, form=FORM)
     written = Message("system", (f"{JUDGE}\n\n{FORM.instructions(as_json=False)}",))
     assert await model.complete((written, asked[1])) == replace(reply, fields={}, tokens=None)
-    with pytest.raises(Unparsable, match="no colour in the reply"):
+    with pytest.raises(UnparsableError, match="no colour in the reply"):
         await model.complete(asked, form=replace(FORM, verdict="colour"))
 
 
@@ -232,7 +240,7 @@ async def test_samples_differ_by_their_seed(model: LocalModel) -> None:
     async def draw(seed: int) -> str:
         try:
             return (await model.sampled(3.0, seed).complete(asked, max_tokens=8)).text
-        except Truncated as error:
+        except TruncatedError as error:
             return str(error)
 
     assert await draw(1) == await draw(1)
@@ -245,15 +253,15 @@ async def test_cut_answer_gets_twice_the_length(model: LocalModel, tmp_path: Pat
     length = whole.usage.completion_tokens
     again = await model.complete(look(tmp_path, "white"), form=FORM, max_tokens=length - 1)
     assert (again.text, again.usage.calls, again.usage.completion_tokens) == (whole.text, 2, 2 * length - 1)
-    with pytest.raises(Truncated, match="cut at 4 tokens"):
+    with pytest.raises(TruncatedError, match="cut at 4 tokens"):
         await model.complete(look(tmp_path, "white"), form=FORM, max_tokens=2)
 
 
 async def test_too_long_for_window_is_context(blind: Path) -> None:
     local = LocalModel(blind, device="cpu")
-    with pytest.raises(ContextTooLong, match=r"the request has \d+ tokens, and the model's window 64"):
+    with pytest.raises(ContextTooLongError, match=r"the request has \d+ tokens, and the model's window 64"):
         await local.complete((Message("user", ("word " * 100,)),))
-    with pytest.raises(ContextTooLong, match="no more room for the answer"):
+    with pytest.raises(ContextTooLongError, match="no more room for the answer"):
         await local.complete((Message("user", ("word",)),))
 
 
@@ -306,7 +314,7 @@ async def test_missing_picture_is_input_error(model: LocalModel) -> None:
 
 
 async def test_local_model_times_out(model: LocalModel, seeing: Path, tmp_path: Path) -> None:
-    with pytest.raises(CallTimeout, match="no answer within 0 s"):
+    with pytest.raises(CallTimeoutError, match="no answer within 0 s"):
         await LocalModel(seeing, device="cpu", timeout=0.0).complete(look(tmp_path, "white"), form=FORM)
 
 

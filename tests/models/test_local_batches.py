@@ -17,7 +17,7 @@ import pytest
 from PIL import Image as Picture
 
 from prill.cli import main
-from prill.errors import EndpointError, InputError, Truncated, UsageError
+from prill.errors import EndpointError, InputError, TruncatedError, UsageError
 from prill.io.store import read_trajectories, write_trajectories
 from prill.models.local import model as desk
 from prill.models.local.embedded_weights import bundled_gguf
@@ -84,7 +84,7 @@ async def said(model: LanguageModel, ask: tuple[Message, ...], length: int = 6) 
     """The answer of a model that never ends by itself, as far as it went."""
     try:
         reply = await model.complete(ask, form=Anything(), max_tokens=length)
-    except Truncated as cut:
+    except TruncatedError as cut:
         return str(cut), ()
     return reply.text, reply.tokens or ()
 

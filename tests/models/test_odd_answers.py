@@ -21,7 +21,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsNon
 from PIL import Image as Picture
 from pydantic import TypeAdapter
 
-from prill.errors import BudgetSpent, EndpointError, TransportFailure, UsageError
+from prill.errors import BudgetSpentError, EndpointError, TransportError, UsageError
 from prill.models import transport
 from prill.models.client import OpenAIModel
 from prill.models.replies import choice_probability, error_of
@@ -136,7 +136,7 @@ async def test_huge_packed_answer_is_one_failure(
     body = pack(b" " * (50 << 20))
     head = HEAD.replace(b"200 OK", status) + b"Content-Encoding: %b\r\nContent-Length: %d\r\n" % (coding, len(body))
     async with bytes_served(head + b"Connection: close\r\n\r\n" + body, GOOD_BYTES) as url:
-        with pytest.raises(TransportFailure, match="has more than 3 MB"):
+        with pytest.raises(TransportError, match="has more than 3 MB"):
             await reply(url, retries=1)
         assert (await reply(url)).fields["status"] == "success"
 
@@ -161,7 +161,7 @@ async def test_malformed_answer_is_asked_again(answer: bytes) -> None:
     async with bytes_served(answer, GOOD_BYTES) as url:
         assert (await reply(url)).fields["status"] == "success"
     async with bytes_served(answer) as url:
-        with pytest.raises(TransportFailure):
+        with pytest.raises(TransportError):
             await reply(url, retries=1)
 
 
@@ -203,7 +203,7 @@ async def test_odd_counts_leave_the_budget_on(endpoint: ScriptedEndpoint, tmp_pa
     (tmp_path / "p.toml").write_text("[m]\nprompt = 1e5\ncompletion = 1e5\n")
     endpoint.script = [body(usage=usage)]
     model = OpenAIModel("m", base_url=endpoint.base_url, prices=str(tmp_path / "p.toml"), budget_usd=5.0)
-    with pytest.raises(BudgetSpent):
+    with pytest.raises(BudgetSpentError):
         for _ in range(20):
             await model.complete(ASK, form=FORM)
     assert 0 < len(endpoint.bodies) < 10
@@ -224,7 +224,7 @@ async def test_failed_call_is_no_verdict(endpoint: ScriptedEndpoint, answer: Any
     await reply(endpoint.base_url)
     assert len(endpoint.bodies) == 2
     endpoint.script = [answer]
-    with pytest.raises(TransportFailure):
+    with pytest.raises(TransportError):
         await reply(endpoint.base_url, retries=1)
 
 
@@ -232,7 +232,7 @@ async def test_hopeless_error_inside_is_not_retried(endpoint: ScriptedEndpoint) 
     endpoint.script = [GOOD, lambda asked: web.json_response({"error": {"message": "no such parameter", "code": 400}})]
     model = OpenAIModel("m", base_url=endpoint.base_url)
     await model.complete(ASK, form=FORM)
-    with pytest.raises(TransportFailure, match="no such parameter"):
+    with pytest.raises(TransportError, match="no such parameter"):
         await model.complete(ASK, form=FORM)
     assert len(endpoint.bodies) == 2
 
@@ -324,7 +324,7 @@ async def test_query_of_the_url_is_kept_quiet(endpoint: ScriptedEndpoint) -> Non
 
 async def test_unread_answer_keeps_query_quiet() -> None:
     async with bytes_served(b"HTTP/1.1 abc nonsense\r\n\r\n") as url:
-        with pytest.raises(TransportFailure, match="cannot be read: .*status line") as caught:
+        with pytest.raises(TransportError, match="cannot be read: .*status line") as caught:
             await reply(f"{url}?api_key=hidden", retries=0)
     assert "hidden" not in str(caught.value)
 
@@ -333,7 +333,7 @@ async def test_unread_answer_keeps_query_quiet() -> None:
 async def test_password_of_proxy_is_kept_quiet(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bytes_served(answer) as url:
         monkeypatch.setenv("https_proxy", url.replace("://", "://me:hidden@").removesuffix("/v1"))
-        with pytest.raises(TransportFailure, match="uthentication Required|status line") as caught:
+        with pytest.raises(TransportError, match="uthentication Required|status line") as caught:
             await reply("https://judge.invalid/v1", retries=0)
     assert "hidden" not in str(caught.value)
 
@@ -381,7 +381,7 @@ async def test_certificate_is_held_against_trust(own_certificate: Path, monkeypa
 async def test_key_that_is_sent_back_is_not_shown(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hidden-123456")
     async with bytes_served(answer) as url:
-        with pytest.raises(TransportFailure) as caught:
+        with pytest.raises(TransportError) as caught:
             await reply(url, retries=0)
     assert "sk-h" not in str(caught.value)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prill.errors import Unparsable
+from prill.errors import UnparsableError
 from prill.models.replies import RecordFormat, ReplyFormat
 from prill.protocols import Reply
 from prill.types import Usage
@@ -51,7 +51,7 @@ def test_verdict_of_a_reply_is_read(text: str, verdict: str, why: str) -> None:
 
 @pytest.mark.parametrize(("text", "why"), REFUSED, ids=[row[1] for row in REFUSED])
 def test_other_replies_have_no_verdict(text: str, why: str) -> None:
-    with pytest.raises(Unparsable):
+    with pytest.raises(UnparsableError):
         FORM.parse(text)
 
 
@@ -64,7 +64,7 @@ def test_digit_choice_may_be_a_number() -> None:
     rating = ReplyFormat("description", "score", ("1", "2", "3"))
     assert rating.parse('{"description": "d", "score": 2}') == rating.parse('{"description": "d", "score": "2"}')
     for other in ("4", "2.5", "true", "null", "[2]"):
-        with pytest.raises(Unparsable):
+        with pytest.raises(UnparsableError):
             rating.parse(f'{{"description": "d", "score": {other}}}')
 
 
@@ -85,7 +85,7 @@ def test_half_characters_are_replaced() -> None:
 @given(st.text(max_size=80), st.sampled_from(FORM.choices), st.integers(1, 30))
 def test_cut_json_never_gives_a_verdict(thoughts: str, verdict: str, cut: int) -> None:
     whole = json.dumps({"thoughts": thoughts, "status": verdict})
-    with pytest.raises(Unparsable):
+    with pytest.raises(UnparsableError):
         FORM.parse(whole[:-cut])
 
 
@@ -104,7 +104,7 @@ def test_verdict_at_end_of_thoughts_counts() -> None:
         "Thoughts: fine. Status: success. But no",
         "Thoughts: fine. Status: unsuccessful",
     ):
-        with pytest.raises(Unparsable):
+        with pytest.raises(UnparsableError):
             FORM.parse(text)
 
 
@@ -140,7 +140,7 @@ def test_record_numbers_may_be_texts() -> None:
     "text", ["", "no object", '{"parts": []}', '{"parts": [{"name": 1}], "note": ""}', '{"parts": [], "no']
 )
 def test_other_records_are_unparsable(text: str) -> None:
-    with pytest.raises(Unparsable, match="not what was asked for"):
+    with pytest.raises(UnparsableError, match="not what was asked for"):
         RECORD.parse(text)
 
 

@@ -16,7 +16,7 @@ from msgspec import Meta
 from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
-from prill.errors import Truncated, Unparsable
+from prill.errors import TruncatedError, UnparsableError
 from prill.evaluators.combine import Vote, sampled_judges
 from prill.evaluators.fitted.calibration import Calibrated, brier
 from prill.evaluators.meta.agreement import pair
@@ -76,13 +76,13 @@ async def test_thought_cut_in_content_gets_more(endpoint: ScriptedEndpoint) -> N
     assert (await asked.complete(ASK, form=FORM)).fields["status"] == "failure"
     assert [body["max_tokens"] for body in endpoint.bodies] == [1024, 1024 + 4096]
     endpoint.script = [said("<think>\nStatus: success, or", "length")]
-    with pytest.raises(Truncated, match="had not begun to answer"):
+    with pytest.raises(TruncatedError, match="had not begun to answer"):
         await asked.complete(ASK, form=FORM)
 
 
 async def test_reply_of_thoughts_only_is_explained(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [said(None, reasoning_content=VERDICT)]
-    with pytest.raises(Unparsable, match=r"only the model's thoughts and no answer .*reasoning parser"):
+    with pytest.raises(UnparsableError, match=r"only the model's thoughts and no answer .*reasoning parser"):
         await model(endpoint).complete(ASK, form=FORM)
     assert len(endpoint.bodies) == 2, "it was asked for once more"
 

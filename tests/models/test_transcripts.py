@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image as Picture
 
-from prill.errors import BudgetSpent, CallTimeout, Refusal, TransportFailure, Truncated
+from prill.errors import BudgetSpentError, CallTimeoutError, RefusalError, TransportError, TruncatedError
 from prill.io.cache import DiskCache
 from prill.io.store import encode
 from prill.models.calls import ask, together
@@ -79,9 +79,9 @@ async def test_every_answer_is_a_call(endpoint: ScriptedEndpoint) -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "words"),
     [
-        (failed(503, "overloaded"), TransportFailure, "HTTP 503: overloaded"),
-        (0.5, CallTimeout, "no answer within 0.1 s"),
-        (said(None, refusal="I will not"), Refusal, "I will not"),
+        (failed(503, "overloaded"), TransportError, "HTTP 503: overloaded"),
+        (0.5, CallTimeoutError, "no answer within 0.1 s"),
+        (said(None, refusal="I will not"), RefusalError, "I will not"),
     ],
 )
 async def test_failed_calls_say_why(endpoint: ScriptedEndpoint, answer: Any, error: type[Exception], words: str) -> None:
@@ -106,7 +106,7 @@ async def test_no_key_is_in_a_transcript(endpoint: ScriptedEndpoint, monkeypatch
     endpoint.script = [GOOD, failed(400, "the key sk-very-secret may not do this")]
     with transcribed() as calls:
         await asked(model(endpoint))
-        with pytest.raises(TransportFailure):
+        with pytest.raises(TransportError):
             await asked(model(endpoint, retries=0))
     assert set(endpoint.keys) == {"Bearer sk-very-secret"}
     assert "may not do this" in (calls[1].error or "")
@@ -144,10 +144,10 @@ async def test_own_models_are_transcribed_too() -> None:
     reply = Reply(GOOD_TEXT, Usage(1, 7, 3), {})
     with transcribed() as calls:
         await asked(ScriptedModel([reply], name="mine"))
-        with pytest.raises(Truncated):
-            await asked(ScriptedModel([Truncated("cut")]))
-        with pytest.raises(BudgetSpent):
-            await asked(ScriptedModel([BudgetSpent("nothing was asked")]))
+        with pytest.raises(TruncatedError):
+            await asked(ScriptedModel([TruncatedError("cut")]))
+        with pytest.raises(BudgetSpentError):
+            await asked(ScriptedModel([BudgetSpentError("nothing was asked")]))
     assert [(call.model, call.reply, call.error) for call in calls] == [("mine", GOOD_TEXT, None), ("scripted", None, "cut")]
     assert (calls[0].prompt_tokens, calls[0].completion_tokens) == (7, 3)
     assert [turn.role for turn in calls[0].messages] == ["system", "user"]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageError
+from prill.errors import EndpointError, MissingExtraError, TransportError, UsageError
 from prill.io.cache import DiskCache
 from prill.io.store import read_verdicts
 from prill.models.registry import make_model
@@ -95,7 +95,7 @@ async def test_death_in_a_run_is_told(machine: Machine) -> None:
     os.kill(int(machine.noted("processes")[0].split()[0]), signal.SIGKILL)
     with pytest.raises(EndpointError, match=r"vLLM has ended \(status -?\d+\)"):
         for _ in range(100):
-            with suppress(TransportFailure):  # of a call before its end is known
+            with suppress(TransportError):  # of a call before its end is known
                 await model.complete(ASK)
     assert machine.all_ended(), "what it had started ends with it"
 
@@ -137,7 +137,7 @@ def test_missing_vllm_names_the_extra(machine: Machine, monkeypatch: pytest.Monk
     if find_spec("vllm"):
         pytest.skip("vLLM is installed here")
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(MissingExtra, match=r"vllm is not installed; run: pip install 'prill\[vllm\]'"):
+    with pytest.raises(MissingExtraError, match=r"vllm is not installed; run: pip install 'prill\[vllm\]'"):
         make_model(f"vllm:{machine.model}")
     with pytest.raises(UsageError, match="serve_python: nowhere is no interpreter"):
         make_model(f"vllm:{machine.model}", serve_python="nowhere")

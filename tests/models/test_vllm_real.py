@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image as Picture
 
-from prill.errors import Truncated
+from prill.errors import TruncatedError
 from prill.io.store import read_verdicts
 from prill.models.local.model import LocalModel
 from prill.models.vllm import VLLMModel
@@ -117,7 +117,7 @@ async def test_served_answers_as_in_process(folder: Path, monkeypatch: pytest.Mo
     )
     local = (LocalModel(folder / kind, device="cpu", adapter=tuned) for tuned in (None, adapter))
     for model in (served, *local):
-        with pytest.raises(Truncated) as cut:  # it never ends by itself
+        with pytest.raises(TruncatedError) as cut:  # it never ends by itself
             await model.complete(ask, max_tokens=4)
         said[model.name] = str(cut.value).replace("\N{REPLACEMENT CHARACTER}", "")  # half a character at the end
     served.close()

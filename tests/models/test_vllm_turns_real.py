@@ -24,7 +24,7 @@ pytestmark = [
 # Two models in turns, as a study asks them: policy, judge, and whatever comes next finds the card empty.
 RUN = """
 import asyncio, sys
-from prill.errors import Truncated
+from prill.errors import TruncatedError
 from prill.models.devices import free_devices
 from prill.models.vllm import VLLMModel
 from prill.protocols import Message
@@ -32,7 +32,7 @@ from prill.protocols import Message
 async def ask(model):
     try:
         await model.complete([Message("user", ("Well?",))], max_tokens=4)
-    except Truncated:  # a random model ends nothing by itself
+    except TruncatedError:  # a random model ends nothing by itself
         pass
     print(model.name, flush=True)
     sys.stdin.readline()

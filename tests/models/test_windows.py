@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from prill.captioner.recorded import GivenCaption
-from prill.errors import ContextTooLong, TransportFailure, Truncated
+from prill.errors import ContextTooLongError, TransportError, TruncatedError
 from prill.evaluators.evidence import fewer
 from prill.evaluators.outcome import CaptionJudge, VLMJudge
 from prill.evaluators.webjudge import WebJudge
@@ -101,7 +101,7 @@ ASK = (Message("user", ("Did it work? " * 40,)),)
 def test_refusals_tell_the_window(words: str, told: RequestLimits) -> None:
     assert RequestLimits.from_error(words) == told
     error = rejection(400, words, has_images=False)
-    assert isinstance(error, ContextTooLong)
+    assert isinstance(error, ContextTooLongError)
     assert error.tokens == told.tokens
 
 
@@ -160,7 +160,7 @@ async def test_list_is_asked_for_once(endpoint: ScriptedEndpoint) -> None:
     asked = model(endpoint)
     assert [await asked.limits(), await asked.sampled(1.0, 1).limits()] == [Limits(), Limits()]
     endpoint.script = [failed(400, "This model's maximum context length is 4096 tokens. However, it has 5000 in the messages")]
-    with pytest.raises(ContextTooLong):
+    with pytest.raises(ContextTooLongError):
         await asked.complete(ASK, form=FORM)
     assert await asked.limits() == Limits(4096), "what is refused is known from then on"
 
@@ -181,7 +181,7 @@ async def test_reply_shrinks_to_what_is_left(endpoint: ScriptedEndpoint) -> None
     assert [body["max_tokens"] for body in endpoint.bodies] == [1024, 548]
     assert endpoint.bodies[0]["messages"] == endpoint.bodies[1]["messages"]
     endpoint.script = [failed(400, f"{full}at least 1900 input tokens, for a total of at least 2924 tokens.")]
-    with pytest.raises(ContextTooLong):  # 148 tokens are no room for a reply: the evidence has to be shorter
+    with pytest.raises(ContextTooLongError):  # 148 tokens are no room for a reply: the evidence has to be shorter
         await asked.complete(ASK, form=FORM)
 
 
@@ -193,7 +193,7 @@ async def test_cut_reply_stays_in_the_window(endpoint: ScriptedEndpoint) -> None
     assert [body["max_tokens"] for body in endpoint.bodies] == [389, 590], "the server counted 10 tokens of the prompt"
     endpoint.script = [said('{"thoughts": "so', "length")]
     asked.capabilities.window = 300
-    with pytest.raises(Truncated, match="cut at 290 tokens"):
+    with pytest.raises(TruncatedError, match="cut at 290 tokens"):
         await asked.complete(ASK, form=FORM, max_tokens=400)
 
 
@@ -207,7 +207,7 @@ async def test_thoughts_get_half_the_window() -> None:
 
 
 async def test_goal_beyond_the_window_is_context() -> None:
-    judge = CaptionJudge(ScriptedModel(lambda messages: ContextTooLong("no")), GivenCaption())
+    judge = CaptionJudge(ScriptedModel(lambda messages: ContextTooLongError("no")), GivenCaption())
     assert (await judge(run(1, 30_000))).unscored == "context"
     async with serving(Faults(context=300, window_field="max_model_len")) as (endpoint, url):
         verdict = await CaptionJudge(OpenAIModel("mock", base_url=url), GivenCaption())(run(1, 30_000))
@@ -226,7 +226,7 @@ async def test_longest_reply_is_a_lesson(endpoint: ScriptedEndpoint) -> None:
 
 async def test_no_room_for_a_reply_is_no_crash(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [failed(400, "max_tokens is too large: this key supports at most 0 completion tokens.")]
-    with pytest.raises(TransportFailure, match="at most 0"):
+    with pytest.raises(TransportError, match="at most 0"):
         await model(endpoint).complete(ASK, form=FORM)
 
 
@@ -247,7 +247,7 @@ class Windowed:
         size = sum(len(part) for message in messages for part in message.parts if isinstance(part, str))
         self.sizes.append(size)
         if size > 900:
-            raise ContextTooLong("too long", tokens=size if self.counts else None)
+            raise ContextTooLongError("too long", tokens=size if self.counts else None)
         return Reply("success", Usage(), {"thoughts": "", "status": "success"})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prill.actions.phone import dual_point
-from prill.errors import NoEvidence
+from prill.errors import NoEvidenceError
 from prill.policies.autoui import AutoUI, auto_ui_text, read_auto_ui
 from prill.policies.cogagent import FIXED
 from prill.protocols import Image
@@ -94,5 +94,5 @@ async def test_model_may_be_any_function() -> None:
 
 
 async def test_autoui_needs_a_screenshot() -> None:
-    with pytest.raises(NoEvidence, match="looks at screenshots"):
+    with pytest.raises(NoEvidenceError, match="looks at screenshots"):
         await AutoUI(ScriptedModel([])).act(Observation(text="x"))

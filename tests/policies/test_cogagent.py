@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prill.episodes.loop import run_episode
-from prill.errors import NoEvidence, Refusal, UsageError
+from prill.errors import NoEvidenceError, RefusalError, UsageError
 from prill.policies.cogagent import CogAgent, Generation
 from prill.protocols import Image
 from prill.testing.scripted import ReplayEnvironment, ScriptedModel
@@ -76,9 +76,9 @@ async def test_9b_is_told_its_machine(platform: Platform, machine: str) -> None:
 
 
 async def test_cogagent_needs_screen_and_model() -> None:
-    with pytest.raises(NoEvidence, match="looks at screenshots"):
+    with pytest.raises(NoEvidenceError, match="looks at screenshots"):
         await CogAgent(ScriptedModel([])).act(Observation(text="[1] button 'OK'"))
-    trajectory = await run_episode(CogAgent(ScriptedModel([Refusal("no")])), world(), TASK, id="a")
+    trajectory = await run_episode(CogAgent(ScriptedModel([RefusalError("no")])), world(), TASK, id="a")
     assert trajectory.error == "the agent's model gave no action (refusal): no"
 
 

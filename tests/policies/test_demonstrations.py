@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from prill.episodes.loop import run_episode
-from prill.errors import NoEvidence, Unparsable
+from prill.errors import NoEvidenceError, UnparsableError
 from prill.policies.cogagent import CogAgent, Generation
 from prill.policies.react import React, ReactSpec
 from prill.protocols import Demonstrator
@@ -90,7 +90,7 @@ async def test_react_repeats_its_own_advice() -> None:
     assert [policy.demonstrate(run, i)[0] for i in (2, 3)] == model.seen[2:]
     assert "clack" in str(model.seen[2][-1].parts)
     for i in (0, 1):
-        with pytest.raises(Unparsable, match="no words in the language of react"):
+        with pytest.raises(UnparsableError, match="no words in the language of react"):
             policy.demonstrate(run, i)
 
 
@@ -127,15 +127,15 @@ def test_react_teaches_actions_of_others(action: Action, reply: str) -> None:
     ],
 )
 def test_react_says_what_it_cannot_teach(action: Action) -> None:
-    with pytest.raises(Unparsable):
+    with pytest.raises(UnparsableError):
         lesson(action)
 
 
 def test_react_teaches_nothing_unseen() -> None:
     far = SHOP + "\n" + "\n".join(f"\t[{i}] StaticText 'line {i}'" for i in range(100, 900)) + "\n\t[900] link 'Far'"
-    with pytest.raises(Unparsable, match="not shown"):
+    with pytest.raises(UnparsableError, match="not shown"):
         lesson(Action("click", "click [900]", target="[900] link 'Far'"), text=far)
-    with pytest.raises(NoEvidence):
+    with pytest.raises(NoEvidenceError):
         React(ScriptedModel([])).demonstrate(
             Trajectory(id="a", task=Task(goal="g"), steps=(Step(Observation(screenshot="s.png"), Action("wait")),)), 0
         )
@@ -185,7 +185,7 @@ async def test_cogagent_teaches_what_it_asks(generation: Generation, platform: P
 )
 def test_cogagent_9b_puts_actions_of_others(action: Action, operation: str | None) -> None:
     if operation is None:
-        with pytest.raises(Unparsable, match="language of CogAgent's 9b model"):
+        with pytest.raises(UnparsableError, match="language of CogAgent's 9b model"):
             taught_18b(action, generation="9b")
     else:
         assert taught_18b(action, generation="9b") == operation
@@ -206,7 +206,7 @@ def test_cogagent_9b_puts_actions_of_others(action: Action, operation: str | Non
 )
 def test_cogagent_18b_puts_actions_of_others(action: Action, platform: Platform, operation: str | None) -> None:
     if operation is None:
-        with pytest.raises(Unparsable):
+        with pytest.raises(UnparsableError):
             taught_18b(action, platform)
     else:
         assert taught_18b(action, platform) == operation

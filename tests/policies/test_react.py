@@ -6,7 +6,7 @@ import pytest
 
 from prill.actions.early_stop import EarlyStop
 from prill.episodes.loop import run_episode
-from prill.errors import NoEvidence, Truncated
+from prill.errors import NoEvidenceError, TruncatedError
 from prill.models.prompts import NONCE
 from prill.policies.react import React, ReactSpec, cut, prompt_hash, split_reply
 from prill.policies.registry import make_policy
@@ -251,7 +251,7 @@ async def test_copied_text_is_no_action() -> None:
 
 
 async def test_react_needs_a_page_text() -> None:
-    with pytest.raises(NoEvidence, match="reads the text"):
+    with pytest.raises(NoEvidenceError, match="reads the text"):
         await agent(ScriptedModel([])).act(Observation(screenshot="a.png"))
 
 
@@ -293,7 +293,7 @@ async def test_repeated_clicks_are_stopped() -> None:
 
 
 async def test_failing_model_ends_the_episode() -> None:
-    model = ScriptedModel([said("click [7]"), Truncated("the reply was cut at 768 tokens")])
+    model = ScriptedModel([said("click [7]"), TruncatedError("the reply was cut at 768 tokens")])
     trajectory = await run_episode(React(model), shop_of(SHOP, SHOP, SHOP), TASK, id="a")
     assert (len(trajectory.steps), trajectory.answer, trajectory.metadata) == (
         1,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from prill.errors import NoEvidence, Unparsable, UsageError
+from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.policies.registry import make_policy
 from prill.policies.small_text import SmallText, SmallTextSpec, read_page
 from prill.protocols import Demonstrator, Message
@@ -64,7 +64,7 @@ def test_pages_cannot_end_a_turn() -> None:
 
 
 def test_page_without_text_is_no_evidence() -> None:
-    with pytest.raises(NoEvidence, match="reads the text"):
+    with pytest.raises(NoEvidenceError, match="reads the text"):
         read_page("g", None)
 
 
@@ -114,7 +114,7 @@ async def test_teaching_asks_what_playing_asked() -> None:
 
 def test_foreign_action_cannot_be_taught() -> None:
     step = Step(Observation(text=PAGE), Action("click", "click there", target='button "Gone"'))
-    with pytest.raises(Unparsable, match="step 1: click there is no action"):
+    with pytest.raises(UnparsableError, match="step 1: click there is no action"):
         SmallText().demonstrate(Trajectory(id="a", task=Task(goal="g"), steps=(step,)), 0)
 
 

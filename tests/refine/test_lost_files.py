@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.errors import BudgetSpent, CallTimeout, UsageError
+from prill.errors import BudgetSpentError, CallTimeoutError, UsageError
 from prill.protocols import Message
 from prill.refine.outcomes import table_lines
 from prill.types import Trajectory, Verdict
@@ -65,7 +65,7 @@ async def test_tables_speak_of_all_tasks(tmp_path: Path) -> None:
     class Failing(Scribe):
         def say(self, messages: Sequence[Message]) -> str:
             if "find t" in str(messages[-1].parts[0]):
-                raise CallTimeout("no answer in time")
+                raise CallTimeoutError("no answer in time")
             return super().say(messages)
 
     results = await run(tmp_path, TRUTHS, Written(VERDICTS), model=Failing())
@@ -87,7 +87,7 @@ class Budget(Scribe):
 
     def say(self, messages: Sequence[Message]) -> str:
         if self.calls == 0:
-            raise BudgetSpent("the budget of $1 is used up")
+            raise BudgetSpentError("the budget of $1 is used up")
         self.calls -= 1
         return super().say(messages)
 

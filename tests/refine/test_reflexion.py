@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.pool import Pool
-from prill.errors import CallTimeout, EndpointError, UsageError
+from prill.errors import CallTimeoutError, EndpointError, UsageError
 from prill.io.checksums import CHECKSUMS
 from prill.io.store import read_labels, read_trajectories
 from prill.protocols import Learner
@@ -81,7 +81,7 @@ async def test_stops_when_lessons_repeat(tmp_path: Path) -> None:
 
 async def test_no_lesson_is_a_state_of_its_own(tmp_path: Path) -> None:
     def silent(prompt: str) -> str:
-        raise CallTimeout("no answer in time")
+        raise CallTimeoutError("no answer in time")
 
     results = await run(tmp_path, {"t": [False] * 4}, Written({"t": "FFFF"}), model=Scribe(silent))
     (task,) = results.tasks
@@ -299,7 +299,7 @@ async def test_broken_attempts_can_be_played_again(tmp_path: Path) -> None:
     class Restless(Scribe):
         def say(self, messages: typing.Any) -> str:
             if len(self.seen) == 3:
-                raise CallTimeout("no answer in time")
+                raise CallTimeoutError("no answer in time")
             return super().say(messages)
 
     truths, judge = {"t": [False, True]}, Written({"t": "FS"})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image as Picture
 
-from prill.errors import Unparsable
+from prill.errors import UnparsableError
 from prill.io.store import encode
 from prill.protocols import Image, Message
 from prill.refine.demonstration import PlainTeacher, action_line
@@ -106,7 +106,7 @@ def test_broken_images_cost_their_rows_only(tmp_path: Path) -> None:
 def test_what_cannot_be_taught_is_told() -> None:
     class Mute(Parrot):
         def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-            raise Unparsable("no such word")
+            raise UnparsableError("no such word")
 
     kept = filter_steps([attempt("a", click(7))], [verdict("a")])
     backwards = Parrot("x", messages=(Message("user", ("a",)), Message("user", ("b",))))

@@ -25,7 +25,7 @@ import pytest
 import prill
 from prill.cli import main
 from prill.episodes.run_folder import RunFolder
-from prill.errors import Unparsable, UsageError
+from prill.errors import UnparsableError, UsageError
 from prill.evaluators.registry import JudgeConfig
 from prill.io.checksums import CHECKSUMS
 from prill.io.kinds import TRAJECTORIES
@@ -367,7 +367,7 @@ def test_arm_without_words_ends_alone(tmp_path: Path) -> None:
     class Wordless(Small):
         def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
             if trajectory.id.startswith(("0-", "1-")):  # those that succeed
-                raise Unparsable("no such action")
+                raise UnparsableError("no such action")
             return super().demonstrate(trajectory, index)
 
     run(Wordless(), tmp_path / "s", arms=[FILTERED, SELF_TRAINING])

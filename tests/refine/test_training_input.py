@@ -16,7 +16,7 @@ from PIL import Image
 
 from prill.cli import main
 from prill.config.registry import OptionError
-from prill.errors import EndpointError, MissingExtra, UsageError
+from prill.errors import EndpointError, MissingExtraError, UsageError
 from prill.refine.training.preflight import check_memory
 from prill.refine.training.samples import read_rows, split
 from prill.refine.training.spec import TrainSpec, presets, training_spec
@@ -260,7 +260,7 @@ def test_batches_that_do_not_divide_are_told(tmp_path: Path, tiny_model: Callabl
 @needs_training
 @pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
 def test_qlora_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(MissingExtra, match="pip install bitsandbytes"):
+    with pytest.raises(MissingExtraError, match="pip install bitsandbytes"):
         check_training(TrainSpec(model="m", method="qlora"), write(tmp_path, text_row()), tmp_path / "out")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from prill.errors import MissingExtra
+from prill.errors import MissingExtraError
 
 _PAD, _END, _UNKNOWN, _START, _MASK = "<pad>", "</s>", "<unk>", "<s>", "<mask>"
 
@@ -25,7 +25,7 @@ def small_tokenizer(lines: Iterable[str], *, size: int = 2000, pairs: bool = Fal
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
         from transformers import PreTrainedTokenizerFast
     except ImportError as error:
-        raise MissingExtra(error.name or "transformers", "local") from None
+        raise MissingExtraError(error.name or "transformers", "local") from None
     bare = Tokenizer(models.BPE())
     bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     bare.decoder = decoders.ByteLevel()
@@ -159,7 +159,7 @@ def _begun(lines: Iterable[str], vocabulary: int, seed: int, *, pairs: bool = Fa
         mend_torchvision()
         import transformers
     except ImportError as error:
-        raise MissingExtra(error.name or "transformers", "local") from None
+        raise MissingExtraError(error.name or "transformers", "local") from None
     torch.manual_seed(seed)
     return tokenizer, transformers
 

@@ -25,7 +25,7 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from tests.support.android import FakeAdb, write_avd, write_tools
 from tests.support.android.phone import ADB_KEYBOARD, LATIN_IME
 from tests.support.android.shell import Unreadable, commands
@@ -378,7 +378,7 @@ def test_impossible_request_refused_at_once(two: FakeAdb) -> None:
         two.make(ONE)
     with pytest.raises(UsageError, match="never-boots"):
         two.fault("tired")
-    with pytest.raises(EnvironmentFailure, match="does not start"), FakeAdb(port=two.port):
+    with pytest.raises(EnvironmentFailedError, match="does not start"), FakeAdb(port=two.port):
         pass
 
 

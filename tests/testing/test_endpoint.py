@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from prill.errors import EnvironmentFailure, Unparsable, UsageError
+from prill.errors import EnvironmentFailedError, UnparsableError, UsageError
 from prill.models.replies import ReplyFormat
 from prill.testing import Faults, MockServer, marked_truth
 from prill.testing.endpoint.faults import FAULTS, certainty
@@ -106,7 +106,7 @@ async def test_reply_cut_at_the_token_limit() -> None:
         short = await ask_one(server, asking("truth=success", max_tokens=100))
         long = await ask_one(server, asking("truth=success", max_completion_tokens=200))
     assert (short["finish_reason"], long["finish_reason"]) == ("length", "stop")
-    with pytest.raises(Unparsable):
+    with pytest.raises(UnparsableError):
         STATUS.parse(short["message"]["content"])
     assert STATUS.parse(long["message"]["content"])["status"] == "success"
 
@@ -145,7 +145,7 @@ async def test_faults_come_at_their_rates() -> None:
 def _verdict(text: str) -> str:
     try:
         return STATUS.parse(text)["status"]
-    except Unparsable:
+    except UnparsableError:
         return ""
 
 
@@ -276,6 +276,6 @@ def test_senseless_settings_refused() -> None:
 
 
 def test_failed_server_start_says_why(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(EnvironmentFailure, match="did not start"), MockServer(truth="prill.testing:nothing"):
+    with pytest.raises(EnvironmentFailedError, match="did not start"), MockServer(truth="prill.testing:nothing"):
         pass
     assert "not a module:function" in capfd.readouterr().err

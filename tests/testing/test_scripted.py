@@ -9,7 +9,7 @@ import pytest
 
 import prill.testing
 from prill.episodes.loop import run_episode
-from prill.errors import CallTimeout, EnvironmentFailure, Unparsable, UsageError
+from prill.errors import CallTimeoutError, EnvironmentFailedError, UnparsableError, UsageError
 from prill.models.replies import ReplyFormat
 from prill.policies.replay import ReplayPolicy
 from prill.protocols import Message, Reply
@@ -38,14 +38,14 @@ async def test_model_replies_in_order_and_records() -> None:
 
 
 async def test_model_raises_scripted_exceptions() -> None:
-    model = ScriptedModel([CallTimeout("slow"), "Status: success"])
-    with pytest.raises(CallTimeout, match="slow"):
+    model = ScriptedModel([CallTimeoutError("slow"), "Status: success"])
+    with pytest.raises(CallTimeoutError, match="slow"):
         await model.complete(ASK)
     assert (await model.complete(ASK, form=STATUS)).fields["status"] == "success"
 
 
 async def test_model_reply_unparsable() -> None:
-    with pytest.raises(Unparsable):
+    with pytest.raises(UnparsableError):
         await ScriptedModel(["Status: unsuccessful"]).complete(ASK, form=STATUS)
 
 
@@ -80,7 +80,7 @@ async def test_replay_policy_stops_with_no_answer() -> None:
 
 
 async def test_replay_without_states_breaks_off() -> None:
-    with pytest.raises(EnvironmentFailure, match="no state"):
+    with pytest.raises(EnvironmentFailedError, match="no state"):
         await ReplayEnvironment(Trajectory(id="empty", task=TASK)).reset(TASK)
 
 

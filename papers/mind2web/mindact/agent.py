@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 
-from prill.errors import Unparsable, UsageError
+from prill.errors import UnparsableError, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt
 from prill.papers.answers import said_by
 from prill.papers.embedders import make_embedder
@@ -182,9 +182,9 @@ class MindAct:
         """The next step.
 
         Raises:
-            NoEvidence: The state is not a recorded page.
+            NoEvidenceError: The state is not a recorded page.
             InputError: The page is broken.
-            Unscored: The model gives no usable answer, which differs from choosing none of the candidates.
+            UnscoredError: The model gives no usable answer, which differs from choosing none of the candidates.
         """
         state = state_of(observation.text)
         page, place = self._page(state.page), self._step
@@ -225,8 +225,8 @@ class MindAct:
             draws and where the page lost it, only others.
 
         Raises:
-            NoEvidence: The state is not a recorded page.
-            Unparsable: The step has no candidates.
+            NoEvidenceError: The state is not a recorded page.
+            UnparsableError: The step has no candidates.
         """
         step, spec = trajectory.steps[index], self.spec
         state = state_of(step.observation.text)
@@ -237,7 +237,7 @@ class MindAct:
         chosen = None if without or not positives else random.choice(positives)
         view = self._cut(page, _drawn(random, chosen, others, spec.group))
         if not view.choices:
-            raise Unparsable(f"step {index + 1}: the page has none of its candidates")
+            raise UnparsableError(f"step {index + 1}: the page has none of its candidates")
         answer = self._wording.answer(view.choices, chosen, *operation_of(step.action))
 
         async def asked() -> Sequence[Message]:

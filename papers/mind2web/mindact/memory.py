@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from prill.errors import NoEvidence
+from prill.errors import NoEvidenceError
 from prill.papers.embedders import Embedder, Fitted
 from prill.papers.mind2web.pages.state import PageState, read_state
 from prill.types import Action, Task
@@ -43,9 +43,9 @@ class Snippet:
         return tuple((self.action.target or "").split())
 
     def state(self) -> PageState:
-        """What was to be seen. Raises NoEvidence where it was not kept."""
+        """What was to be seen. Raises NoEvidenceError where it was not kept."""
         if self.observed is None:
-            raise NoEvidence(
+            raise NoEvidenceError(
                 f"turn {self.turn + 1} of the conversation has no page at step {self.step + 1}: give earlier turns with their "
                 "pages (prill.papers.mind2web.pages.conversations.rejoined)"
             )
@@ -53,11 +53,11 @@ class Snippet:
 
 
 def state_of(text: str | None) -> PageState:
-    """The state that an observation's text tells. Raises NoEvidence where it tells none."""
+    """The state that an observation's text tells. Raises NoEvidenceError where it tells none."""
     try:
         return read_state(text or "")
     except ValueError as error:
-        raise NoEvidence(f"this agent acts on recorded pages (Mind2Web): {error}") from None
+        raise NoEvidenceError(f"this agent acts on recorded pages (Mind2Web): {error}") from None
 
 
 def memory_of(task: Task) -> tuple[Snippet, ...]:

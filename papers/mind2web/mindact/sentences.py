@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from prill.errors import NoEvidence, Unparsable, UsageError
+from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt, quoted
 from prill.papers.answers import said_by
 from prill.papers.mind2web.mindact.forms import PACKAGE, Wording, operation_lines, operation_of
@@ -58,13 +58,13 @@ class Sentences:
         self._ends = b"\n" if lines[-1] else b""
 
     async def get(self, key: str, model: LanguageModel | None, what: str, ask: Callable[[], Awaitable[str]]) -> str:
-        """The sentence of that key, asked for where it is not there. Raises NoEvidence where nobody can be asked, and what
+        """The sentence of that key, asked for where it is not there. Raises NoEvidenceError where nobody can be asked, and what
         the model raises."""
         if key not in self._kept:
             async with self._asking.setdefault(key, asyncio.Lock()):
                 if key not in self._kept:
                     if model is None:
-                        raise NoEvidence(f"{self._path} has no {what} for {key}: name a model that writes it")
+                        raise NoEvidenceError(f"{self._path} has no {what} for {key}: name a model that writes it")
                     self._keep(_Line(key, await ask(), model.name))
             self._asking.pop(key, None)
         return self._kept[key]
@@ -132,5 +132,5 @@ async def _said(model: LanguageModel, name: str, values: dict[str, str], prompt:
     messages: Sequence[Message] = (Message("system", (turns["system"],)), Message("user", (turns["user"],)))
     said = await said_by(model, messages, max_tokens=_MOST_TOKENS, prompt=prompt)
     if not (sentence := " ".join(clean(said.rpartition("</think>")[2]).split())):
-        raise Unparsable(f"{model.name} wrote no {'sentence' if name == 'rationale' else 'instruction'}")
+        raise UnparsableError(f"{model.name} wrote no {'sentence' if name == 'rationale' else 'instruction'}")
     return sentence

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
-from prill.errors import MissingExtra, UsageError
+from prill.errors import MissingExtraError, UsageError
 from prill.papers.mind2web.mindact.forms import Passage
 from prill.protocols import LanguageModel, Message
 
@@ -53,7 +53,7 @@ class ModelTokens:
 def tokens_for(name: str | None, model: LanguageModel) -> Tokens:
     """By the tokenizer of that name, else that of the model's folder where it has one, else about.
 
-    Raises UsageError for a name that has no tokenizer, MissingExtra without transformers.
+    Raises UsageError for a name that has no tokenizer, MissingExtraError without transformers.
     """
     folder = getattr(model, "path", None)  # a model in this process has one
     if name is None and isinstance(folder, Path) and any((folder / one).is_file() for one in _FILES):
@@ -68,7 +68,7 @@ def _tokenizer(name: str) -> ModelTokens:
     try:
         from transformers import AutoTokenizer
     except ImportError:
-        raise MissingExtra("transformers", "local") from None
+        raise MissingExtraError("transformers", "local") from None
     from prill.models.local.weights import cause_of, library_errors
 
     try:
@@ -90,7 +90,7 @@ def _from_file(file: Path) -> Callable[[str], Sequence[Span]]:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        raise MissingExtra("tokenizers", "local") from None
+        raise MissingExtraError("tokenizers", "local") from None
     try:
         tokenizer = Tokenizer.from_buffer(file.read_bytes())
     except (OSError, ValueError) as error:

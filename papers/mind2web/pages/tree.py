@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from prill.errors import InputError, MissingExtra
+from prill.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from lxml import etree
@@ -272,7 +272,7 @@ def _parsed(html: str) -> etree._Element:
     try:
         from lxml import etree
     except ImportError:
-        raise MissingExtra("lxml", "papers") from None
+        raise MissingExtraError("lxml", "papers") from None
     if "<!ENTITY" in html:
         raise InputError("the page declares entities of its own, which no page of Mind2Web does")
     # huge_tree: libxml2 otherwise ends at 256 levels; it still ends at some thousand, by an error

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from prill.errors import InputError, Unscored, UsageError
+from prill.errors import InputError, UnscoredError, UsageError
 from prill.models.local.weights import one_text
 from prill.models.request import worded
 from prill.papers.mind2web.training.pages import Draw, Draws, GoldStep, GoldTurns, PagePlan
@@ -56,7 +56,7 @@ def plan_planner(
             with model_failures(base.name):
                 row = encoded(base.tokenizer, *lesson(turns, step, teacher, 0))
             lengths[step] = len(row["input_ids"]), len(row["labels"])
-        except (Unscored, InputError) as error:
+        except (UnscoredError, InputError) as error:
             reason = reason or f"{turns.place(step)}: {error}"
         say("steps", done, len(turns.steps))
     if not lengths:
@@ -134,7 +134,7 @@ class PlannerRows:
         draw = self.draws[number]
         try:
             question, answer = lesson(self.gold, draw.step, self.teacher, number_of(draw, self.draws.each))
-        except (Unscored, InputError) as error:
+        except (UnscoredError, InputError) as error:
             raise UsageError(f"{self.gold.place(draw.step)}: the policy has no words for it: {error}") from None
         row = encoded(self.tokenizer, question, answer)
         if self.limit is not None and len(row["input_ids"]) > self.limit:

@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, LabelRecord, Observation, Task, Trajectory
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Service:
     token: str = field(default="", repr=False)
 
     async def ask(self, path: str, **query: str) -> Any:
-        """The answer of one of the addresses. Raises EnvironmentFailure."""
+        """The answer of one of the addresses. Raises EnvironmentFailedError."""
         import aiohttp
 
         values = {**query, "token": self.token} if self.token else query
@@ -51,12 +51,14 @@ class Service:
                 session.get(f"{self.address}/{path}", params=values) as answer,
             ):
                 if answer.status != 200:
-                    raise EnvironmentFailure(f"the airline at {self.address} answers {path} with status {answer.status}")
+                    raise EnvironmentFailedError(f"the airline at {self.address} answers {path} with status {answer.status}")
                 return msgspec.json.decode(await answer.read())
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise EnvironmentFailure(f"the airline at {self.address} does not answer {path}: {type(error).__name__}") from None
+            raise EnvironmentFailedError(
+                f"the airline at {self.address} does not answer {path}: {type(error).__name__}"
+            ) from None
         except msgspec.DecodeError:
-            raise EnvironmentFailure(f"the airline at {self.address} answers {path} with what is no JSON") from None
+            raise EnvironmentFailedError(f"the airline at {self.address} answers {path} with what is no JSON") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class Airline:
             drawn = msgspec.convert(answer, _Drawn)
             goal = _goal(name, drawn.details)
         except (msgspec.ValidationError, LookupError) as problem:
-            raise EnvironmentFailure(f"the airline's scenario {seed} of {name} cannot be read: {problem}") from None
+            raise EnvironmentFailedError(f"the airline's scenario {seed} of {name} cannot be read: {problem}") from None
         start = f"{PUBLIC}/?{urlencode({'scenario': drawn.id})}"
         return Task(id=f"airline/{name}?seed={seed}", goal=goal, platform="web", site="airline", start_url=start)
 
@@ -171,7 +173,7 @@ class Airline:
         try:
             metrics = msgspec.convert(answer, _Evaluation).metrics
         except msgspec.ValidationError as problem:
-            raise EnvironmentFailure(f"the airline's evaluation cannot be read: {problem}") from None
+            raise EnvironmentFailedError(f"the airline's evaluation cannot be read: {problem}") from None
         # Never reported is no progress.
         return metrics[-1] if metrics else _Metric()
 

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from prill.errors import ContextTooLong, EndpointError, MissingExtra, UsageError
+from prill.errors import ContextTooLongError, EndpointError, MissingExtraError, UsageError
 from prill.models.devices import hold
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.torchvision import mend_torchvision
@@ -57,7 +57,7 @@ class Chooser:
         self._working: asyncio.Task[None] | None = None
 
     async def weigh(self, messages: Sequence[Message], answers: Sequence[str]) -> list[float]:
-        """The log-probability of each answer with the end of its turn. Raises ContextTooLong."""
+        """The log-probability of each answer with the end of its turn. Raises ContextTooLongError."""
         question = self._question(messages, answers)
         future: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, future))
@@ -91,7 +91,7 @@ class Chooser:
         window = getattr(self._model.config, "max_position_embeddings", None)
         longest = len(question.asked) + max(map(len, question.answers))
         if window is not None and longest > window:
-            raise ContextTooLong(f"the question has {longest} tokens, and the model's window {window}")
+            raise ContextTooLongError(f"the question has {longest} tokens, and the model's window {window}")
         return question
 
     def _tokens(self, text: str) -> list[int]:
@@ -156,7 +156,7 @@ def load_chooser(
     """The chooser of a model, shared by all who ask for the same one; the last two stay loaded.
 
     `model` is `embedded` or a folder, `adapter` a folder that PEFT wrote, which is merged into it. Raises UsageError,
-    MissingExtra, EndpointError.
+    MissingExtraError, EndpointError.
     """
     with _loading:
         return _loaded(model, adapter, device, dtype, threads, batch)
@@ -170,7 +170,7 @@ def _loaded(model: str, adapter: str | None, device: str | None, dtype: str | No
         transformers = importlib.import_module("transformers")
         peft = None if adapter is None else importlib.import_module("peft")
     except ImportError as error:
-        raise MissingExtra(error.name or "transformers", "train") from None
+        raise MissingExtraError(error.name or "transformers", "train") from None
     if dtype not in (None, *DTYPES):
         raise UsageError(f"unknown dtype {dtype!r}; choose {', '.join(DTYPES)}", parameters=("dtype",))
     folder = folder_of_embedded() if model == "embedded" else _folder(model)

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from prill.errors import EndpointError, MissingExtra, UsageError
+from prill.errors import EndpointError, MissingExtraError, UsageError
 from prill.io.cache import cache_folder
 from prill.logs import FOR_USERS
 from prill.models.local.torchvision import mend_torchvision
@@ -45,7 +45,7 @@ def folder_of_embedded(gguf: str | os.PathLike[str] | None = None, *, extra: str
     """The folder with the weights of the bundled model, or of another GGUF file; made when it is not there yet.
 
     Several processes may ask at once: one makes it. `extra` is what a missing package is said to belong to. Raises
-    UsageError, MissingExtra, and EndpointError for a file that transformers cannot read.
+    UsageError, MissingExtraError, and EndpointError for a file that transformers cannot read.
     """
     return _kept(Path(gguf or bundled_gguf()), "", lambda file, folder: _unpack(file, folder, extra))
 
@@ -53,7 +53,7 @@ def folder_of_embedded(gguf: str | os.PathLike[str] | None = None, *, extra: str
 def eight_bit_gguf(gguf: str | os.PathLike[str]) -> Path:
     """The GGUF file with its weights of four bits (Q4_1) as eight (Q8_0), all else as it is; made when it is not there yet.
 
-    Raises UsageError, and MissingExtra.
+    Raises UsageError, and MissingExtraError.
     """
     return _kept(Path(gguf), ".gguf", _requantize)
 
@@ -93,7 +93,7 @@ def _requantize(file: Path, place: Path) -> None:
     try:
         gguf = importlib.import_module("gguf")
     except ImportError:
-        raise MissingExtra("gguf", "embedded") from None
+        raise MissingExtraError("gguf", "embedded") from None
     _log.info("writing %s with eight bits a weight, once: %s", file.name, place, extra=FOR_USERS)
     four, eight = gguf.GGMLQuantizationType.Q4_1, gguf.GGMLQuantizationType.Q8_0
     part = place.with_suffix(".part")
@@ -126,7 +126,7 @@ def _unpack(file: Path, folder: Path, extra: str) -> None:
         transformers = importlib.import_module("transformers")
         importlib.import_module("gguf")
     except ImportError as error:
-        raise MissingExtra(error.name or "transformers", extra) from None
+        raise MissingExtraError(error.name or "transformers", extra) from None
     _log.info("unpacking %s for transformers, once: %s", file.name, folder, extra=FOR_USERS)
     part = folder.with_suffix(".part")  # whoever has the lock owns it; what a crash left there is of no use
     shutil.rmtree(part, ignore_errors=True)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack
 
 from msgspec import Meta
 
-from prill.errors import PrillError, Truncated, Unparsable, UsageError
+from prill.errors import PrillError, TruncatedError, UnparsableError, UsageError
 from prill.models.calls import Call, image_files, is_transcribed, note, turns_of
 from prill.models.client import PIXEL_BUDGET
 from prill.models.devices import hold
@@ -263,10 +263,10 @@ class LocalModel:
             if generation.finished:
                 break
         else:
-            raise Truncated(f"the reply was cut at {2 * max_tokens} tokens: {excerpt(generation.text)}", generation.text)
+            raise TruncatedError(f"the reply was cut at {2 * max_tokens} tokens: {excerpt(generation.text)}", generation.text)
         fields = form.parse(generation.text) if form else {}
         if not generation.text.strip():
-            raise Unparsable("the reply is empty")
+            raise UnparsableError("the reply is empty")
         return Reply(generation.text, usage, fields, generation.tokens)
 
     async def _in_turn(self, request: Sequence[Message], max_tokens: int, alternatives: int) -> Generation:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prill.errors import CallTimeout, ContextTooLong, EndpointError, MissingExtra, PrillError, UsageError
+from prill.errors import CallTimeoutError, ContextTooLongError, EndpointError, MissingExtraError, PrillError, UsageError
 from prill.io.checksums import Checksums
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
@@ -98,7 +98,7 @@ class Weights:
         timeout: float,
         stop: threading.Event,
     ) -> Prepared:
-        """A call with chat turns as templates take them. Raises ContextTooLong, EndpointError."""
+        """A call with chat turns as templates take them. Raises ContextTooLongError, EndpointError."""
         if not self.sees:
             turns = [{**turn, "content": _words(turn["content"])} for turn in turns]
         with model_failures():
@@ -111,7 +111,7 @@ class Weights:
         length = int(inputs["input_ids"].shape[1])
         window = _places(self.model.config)
         if window is not None and length >= window + self.has_encoder:
-            raise ContextTooLong(f"the request has {length} tokens, and the model's window {window}", tokens=length)
+            raise ContextTooLongError(f"the request has {length} tokens, and the model's window {window}", tokens=length)
         # A decoder of its own begins with one token, and has the whole window for the answer.
         room = max_tokens if window is None else min(max_tokens, window - (1 if self.has_encoder else length))
         return Prepared(dict(inputs), length, room, max_tokens, sampling, alternatives, timeout, stop)
@@ -125,7 +125,7 @@ class Weights:
             return [outcome for call in calls for outcome in self.generate([call])]
         try:
             return self._generate(calls)
-        except ContextTooLong as error:  # of the device's memory
+        except ContextTooLongError as error:  # of the device's memory
             if len(calls) == 1:
                 return [error]
         half = len(calls) // 2
@@ -177,9 +177,9 @@ class Weights:
         length = next((i + 1 for i, token in enumerate(row) if token in ends), None)
         finished = length is not None and length <= call.room
         if not finished and seconds > call.timeout:
-            return CallTimeout(f"no answer within {call.timeout:g} s")
+            return CallTimeoutError(f"no answer within {call.timeout:g} s")
         if not finished and call.room < call.max_tokens:
-            return ContextTooLong(
+            return ContextTooLongError(
                 f"after {call.prompt_tokens} tokens the model's window has no more room for the answer than {call.room}"
             )
         kept = row[: length if finished else call.room]
@@ -267,7 +267,7 @@ class _Draw:
 
 
 def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None = None) -> Weights:
-    """The model in a folder, ready to answer. Raises MissingExtra, EndpointError."""
+    """The model in a folder, ready to answer. Raises MissingExtraError, EndpointError."""
     torch, transformers = _libraries()
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     kind = getattr(torch, dtype) if dtype else torch.float32 if device == "cpu" else torch.bfloat16
@@ -291,14 +291,14 @@ def _libraries() -> tuple[Any, Any]:
         mend_torchvision()
         return importlib.import_module("torch"), importlib.import_module("transformers")
     except ImportError as error:
-        raise MissingExtra(error.name or "transformers", "local") from None
+        raise MissingExtraError(error.name or "transformers", "local") from None
 
 
 def window_of(path: Path) -> int | None:
     """Tokens of request and reply together for the model in a folder, whose weights are not loaded; None where nothing says.
 
     It is what the model has places for, or what its tokenizer was made for, if that is less. For an encoder the tokenizer has
-    no say: T5's says 512, and its relative places have no end. Raises MissingExtra, EndpointError.
+    no say: T5's says 512, and its relative places have no end. Raises MissingExtraError, EndpointError.
     """
     _, transformers = _libraries()
     with model_failures(f"{path}: the model cannot be loaded"):
@@ -347,7 +347,7 @@ def _adapted(model: Any, adapter: Path) -> Any:
     try:
         peft = importlib.import_module("peft")
     except ImportError:
-        raise MissingExtra("peft", "train") from None
+        raise MissingExtraError("peft", "train") from None
     with model_failures(f"{adapter}: the adapter cannot be loaded"):
         return peft.PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
 
@@ -404,10 +404,10 @@ def model_failures(problem: str = "the local model cannot be used") -> Iterator[
     torch, jinja2 = (importlib.import_module(name) for name in ("torch", "jinja2"))
     try:
         yield
-    except MissingExtra:
+    except MissingExtraError:
         raise
     except torch.OutOfMemoryError as error:
-        raise ContextTooLong(f"the request does not fit the memory of the device: {excerpt(str(error))}") from None
+        raise ContextTooLongError(f"the request does not fit the memory of the device: {excerpt(str(error))}") from None
     except (*library_errors(), jinja2.TemplateError) as error:
         raise EndpointError(f"{problem}: {cause_of(error)}") from error
 

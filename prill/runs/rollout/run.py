@@ -140,7 +140,7 @@ async def rollout_async(
 
     Raises:
         UsageError: The configuration cannot be carried out, or nothing can be written.
-        EnvironmentFailure: No environment is left that works.
+        EnvironmentFailedError: No environment is left that works.
         EndpointError: The model's endpoint takes no call.
     """
     _check(config)

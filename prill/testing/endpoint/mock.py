@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import Any, Self
 
-from prill.errors import EnvironmentFailure
+from prill.errors import EnvironmentFailedError
 from prill.testing.endpoint.faults import Faults
 
 
@@ -58,7 +58,7 @@ class MockServer:
     def pid(self) -> int:
         """The server's process id, while it runs."""
         if self._process is None:
-            raise EnvironmentFailure("the mock server is not running")
+            raise EnvironmentFailedError("the mock server is not running")
         return self._process.pid
 
     def __enter__(self) -> Self:
@@ -77,7 +77,7 @@ class MockServer:
         self._base_url = self._process.stdout.readline().strip()
         if not self._base_url:
             self.stop()
-            raise EnvironmentFailure("the mock server did not start; its message is above")
+            raise EnvironmentFailedError("the mock server did not start; its message is above")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

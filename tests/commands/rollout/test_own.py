@@ -13,7 +13,7 @@ from prill.types import LabelRecord, Trajectory
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OWN = """
-from prill.errors import EnvironmentFailure
+from prill.errors import EnvironmentFailedError
 from prill import Action, LabelRecord, Observation, Step
 
 class Echo:
@@ -52,7 +52,7 @@ class Blind:
 
 class Down(Blind):
     async def reset(self, task):
-        raise EnvironmentFailure("the power is off")
+        raise EnvironmentFailedError("the power is off")
 """
 
 

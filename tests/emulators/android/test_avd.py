@@ -19,7 +19,7 @@ from prill.emulators.android.adb import AdbPhone
 from prill.emulators.android.avd import PREFIX, Avd, copy_avd
 from prill.emulators.android.environment import Android, AndroidSpec
 from prill.emulators.android.requirements import android_tools
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Task
 from tests.support.android import FakeAdb, write_avd, write_tools
 
@@ -91,7 +91,7 @@ async def test_slow_boot_is_waited_for_in_bounds(adb: FakeAdb, home: Path) -> No
     adb.start_fault = "never-boots"
     never = avd(adb, home, boot_timeout=4.0)
     begun = time.monotonic()
-    with pytest.raises(EnvironmentFailure, match="base did not boot within 4 s: sys.boot_completed is not set"):
+    with pytest.raises(EnvironmentFailedError, match="base did not boot within 4 s: sys.boot_completed is not set"):
         await never.fresh()
     assert time.monotonic() - begun < BOUND
     assert len(adb.phones) == len(copies()) == 1
@@ -161,7 +161,7 @@ async def test_failed_start_tells_its_last_words(adb: FakeAdb, home: Path, tmp_p
     program = tmp_path / "emulator"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    with pytest.raises(EnvironmentFailure, match=words):
+    with pytest.raises(EnvironmentFailedError, match=words):
         await avd(adb, home, emulator=program).fresh()
     assert copies() == []
 
@@ -180,7 +180,7 @@ async def test_unknown_avd_is_a_usage_error(adb: FakeAdb, home: Path, monkeypatc
 
 async def test_port_in_use_is_no_device_of_ours(adb: FakeAdb, home: Path) -> None:
     port = free_port()
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(EnvironmentFailure, match=f"port {port} .*in use"):
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(EnvironmentFailedError, match=f"port {port} .*in use"):
         await avd(adb, home, port=port).fresh()
     device = avd(adb, home, port=port)
     assert await device.fresh() == f"emulator-{port}"
@@ -193,7 +193,7 @@ async def test_dead_emulator_is_replaced_next_time(adb: FakeAdb, home: Path, tmp
     await environment.reset(SETTINGS)
     [folder] = copies()
     os.kill(int((folder / "emulator.pid").read_text()), signal.SIGKILL)
-    with pytest.raises(EnvironmentFailure, match="the emulator of base ended .exit status -9.|is not connected"):
+    with pytest.raises(EnvironmentFailedError, match="the emulator of base ended .exit status -9.|is not connected"):
         for _ in range(100):
             await environment.step(Action("wait"))
     assert copies() == []
@@ -207,7 +207,7 @@ async def test_stubborn_emulator_is_killed(adb: FakeAdb, home: Path, tmp_path: P
     program.write_text("#!/bin/sh\ntrap '' TERM INT HUP\nwhile :; do sleep 1; done\n")
     program.chmod(0o755)
     device = avd(adb, home, emulator=program, boot_timeout=1.0, stop_timeout=0.5)
-    with pytest.raises(EnvironmentFailure, match="did not boot within 1 s"):
+    with pytest.raises(EnvironmentFailedError, match="did not boot within 1 s"):
         await device.fresh()
     assert copies() == []
     assert str(program) not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
@@ -229,7 +229,7 @@ async def test_snapshot_replaces_a_new_boot(adb: FakeAdb, home: Path, tmp_path: 
     assert adb.phones[0] is not phone
     assert list(adb.phones[0].snapshots) == ["clean"]
     await environment.close()
-    with pytest.raises(EnvironmentFailure, match="`avd snapshot save clean` failed: KO: .*-read-only"):
+    with pytest.raises(EnvironmentFailedError, match="`avd snapshot save clean` failed: KO: .*-read-only"):
         await avd(adb, home, snapshot="clean", flags=("-read-only",)).fresh()
     assert (adb.phones, copies()) == ((), [])
 

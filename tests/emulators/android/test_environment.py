@@ -22,7 +22,7 @@ from prill.emulators.android.environment import Android, AndroidSpec
 from prill.emulators.android.phone import Phone
 from prill.emulators.screenshots import same_screen
 from prill.episodes.loop import run_episode
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.io.store import read_trajectories
 from prill.types import Action, Observation, Step, Task, Trajectory
 from tests.support.android import FakeAdb
@@ -163,7 +163,7 @@ async def test_appium_tells_that_no_field_has_focus(environment: Android, fake: 
     if not isinstance(environment._phone, AppiumPhone):
         pytest.skip("adb does not know what has the focus")
     await environment.reset(SEARCH)
-    with pytest.raises(EnvironmentFailure, match="typing: no field has the focus"):
+    with pytest.raises(EnvironmentFailedError, match="typing: no field has the focus"):
         await do(environment, Action("type", value="lost"))
     assert fake.screen.texts["query"] == ""
     await environment.reset(SEARCH)  # the session is as good as before
@@ -247,7 +247,7 @@ async def test_input_method_is_put_back(fake_adb: FakeAdb, over_adb: Android) ->
 async def test_untypable_text_names_the_keyboard(fake_adb: FakeAdb, over_adb: Android) -> None:
     fake_adb.phone().adb_keyboard = False
     await over_adb.reset(SEARCH)
-    with pytest.raises(EnvironmentFailure, match="'é' cannot be typed.*ADBKeyboard.apk"):
+    with pytest.raises(EnvironmentFailedError, match="'é' cannot be typed.*ADBKeyboard.apk"):
         await over_adb.step(Action("type", target="2", value="é"))
 
 
@@ -259,7 +259,7 @@ async def test_task_starts_where_it_says(environment: Android, fake: FakePhone) 
     assert screen.page == "home"
     await environment.reset(Task(goal="read", start_url="https://example.com/?a=1&b='2'$HOME"))
     assert screen.address.replace("%27", "'").replace("%24", "$") == "https://example.com/?a=1&b='2'$HOME"
-    with pytest.raises(EnvironmentFailure, match="com.example.none.*does not open"):
+    with pytest.raises(EnvironmentFailedError, match="com.example.none.*does not open"):
         await environment.reset(Task(goal="no", start_url="app:com.example.none/.Main"))
     with pytest.raises(UsageError, match="start_url 'miniwob/x': expected app:"):
         await environment.reset(Task(goal="no", start_url="miniwob/x"))
@@ -270,7 +270,7 @@ async def test_task_starts_where_it_says(environment: Android, fake: FakePhone) 
 async def test_app_is_opened_by_its_package(over_adb: Android, fake_adb: FakeAdb) -> None:
     await over_adb.reset(Task(goal="notes", start_url="app:com.example.notes"))
     assert fake_adb.phone().screen.page == "notes"
-    with pytest.raises(EnvironmentFailure, match="com.example.none does not open"):
+    with pytest.raises(EnvironmentFailedError, match="com.example.none does not open"):
         await over_adb.reset(Task(goal="no", start_url="app:com.example.none"))
 
 
@@ -282,7 +282,7 @@ async def test_commands_prepare_each_episode(phone: Phone, fake_adb: FakeAdb, tm
         assert fake_adb.phone().screen.notes == []
     await environment.close()
     broken = Android(tmp_path, AndroidSpec(settle_gap=0.0, prepare=("no-such-program",)), phone=phone)
-    with pytest.raises(EnvironmentFailure, match="`no-such-program` failed on the phone"):
+    with pytest.raises(EnvironmentFailedError, match="`no-such-program` failed on the phone"):
         await broken.reset(HOME)
     await broken.close()
 

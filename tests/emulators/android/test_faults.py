@@ -19,7 +19,7 @@ from prill.emulators.android.appium import AppiumPhone
 from prill.emulators.android.environment import Android, AndroidSpec
 from prill.emulators.android.phone import Phone, Start
 from prill.episodes.loop import run_episode
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Observation, Step, Task
 from tests.support.android import FakeAdb
 
@@ -129,7 +129,7 @@ async def test_crashed_instrumentation_is_mended(appium: str, fake_adb: FakeAdb,
     assert seen.text is not None and "Wi-Fi" in seen.text
     assert fake_adb.phone().sessions == sessions + 1
     fake_adb.fault("crash-always")
-    with pytest.raises(EnvironmentFailure, match="a new session did not"):
+    with pytest.raises(EnvironmentFailedError, match="a new session did not"):
         await environment.step(Action("wait"))
     await environment.close()
 
@@ -138,7 +138,7 @@ async def test_doubtful_tap_is_not_repeated(appium: str, fake_adb: FakeAdb, tmp_
     environment = Android(tmp_path, AndroidSpec(settle_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
     await environment.reset(SETTINGS)
     fake_adb.fault("crash")
-    with pytest.raises(EnvironmentFailure, match="may have been carried out, so it was not repeated"):
+    with pytest.raises(EnvironmentFailedError, match="may have been carried out, so it was not repeated"):
         await environment.step(Action("click", point=(0.5, 0.25)))
     await environment.close()
 
@@ -170,7 +170,7 @@ async def test_killed_appium_leaves_no_thread(
         await environment.reset(SETTINGS)
         server.kill()
         server.wait()
-        with pytest.raises(EnvironmentFailure, match=f"no Appium server answers at {url}"):
+        with pytest.raises(EnvironmentFailedError, match=f"no Appium server answers at {url}"):
             await environment.step(Action("wait"))
     await environment.close()
     for thread in prill_threads():
@@ -196,7 +196,7 @@ async def test_absent_appium_server_is_named(fake_adb: FakeAdb, tmp_path: Path) 
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
     environment = Android(tmp_path, phone=AppiumPhone(f"http://127.0.0.1:{port}", adb_port=fake_adb.port))
-    with pytest.raises(EnvironmentFailure, match="no Appium server answers"):
+    with pytest.raises(EnvironmentFailedError, match="no Appium server answers"):
         await environment.reset(SETTINGS)
     await environment.close()
 
@@ -205,7 +205,7 @@ async def test_adb_server_is_started_and_ended(adb_path: str, tmp_path: Path) ->
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
     environment = Android(tmp_path, AndroidSpec(device="emulator-5998"), phone=AdbPhone(port, timeout=TIMEOUT))
-    with pytest.raises(EnvironmentFailure, match="emulator-5998 is not connected; adb sees:"):
+    with pytest.raises(EnvironmentFailedError, match="emulator-5998 is not connected; adb sees:"):
         await environment.reset(SETTINGS)
     await environment.close()
     end = time.monotonic() + BOUND
@@ -230,7 +230,7 @@ async def test_cut_episode_leaves_a_new_session(environment: Android, fake_adb: 
 
 async def test_failed_launch_is_no_lost_session(phone: Phone, fake_adb: FakeAdb) -> None:
     await phone.open(None)
-    with pytest.raises(EnvironmentFailure, match="does not open"):
+    with pytest.raises(EnvironmentFailedError, match="does not open"):
         await phone.launch(Start(package="com.example.none", activity=".Main"))
     await phone.tap(10, 10)
     await phone.close()

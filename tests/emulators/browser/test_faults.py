@@ -13,7 +13,7 @@ import pytest
 
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
-from prill.errors import EnvironmentFailure
+from prill.errors import EnvironmentFailedError
 from prill.types import Action, Task
 from tests.chromium import need_chromium
 
@@ -71,7 +71,7 @@ async def test_dead_browser_ends_only_its_episodes(site: Site, tmp_path: Path, h
     os.kill(browser_process(), how)
     async with asyncio.timeout(PATIENCE):
         broken = await asyncio.gather(*(one.step(Action("wait")) for one in pair), return_exceptions=True)
-        assert [type(failure) for failure in broken] == [EnvironmentFailure, EnvironmentFailure]
+        assert [type(failure) for failure in broken] == [EnvironmentFailedError, EnvironmentFailedError]
         # The second has the browser that failed to give back, and must not take the new one from the first.
         for environment in pair:
             await environment.reset(task)
@@ -98,7 +98,7 @@ async def test_timeout_at_start_leaves_no_process(tmp_path: Path, seconds: float
 async def test_browser_that_cannot_start_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRILL_CHROMIUM", "/bin/false")
     environment = BrowserEnvironment(tmp_path)
-    with pytest.raises(EnvironmentFailure, match="Chromium does not start"):
+    with pytest.raises(EnvironmentFailedError, match="Chromium does not start"):
         await environment.reset(Task(goal="g"))
     await environment.close()
     await environment.close()
@@ -131,10 +131,10 @@ async def test_dead_playwright_is_replaced(site: Site, tmp_path: Path) -> None:
         async with asyncio.timeout(PATIENCE):
             await environment.reset(task)
             os.kill(next(pid for pid, command in processes().items() if "run-driver" in command), signal.SIGKILL)
-            with pytest.raises(EnvironmentFailure):
+            with pytest.raises(EnvironmentFailedError):
                 await environment.step(Action("wait"))
             # The first may have to find out that the process is gone.
-            with contextlib.suppress(EnvironmentFailure):
+            with contextlib.suppress(EnvironmentFailedError):
                 await environment.reset(task)
             await environment.reset(task)
             seen, _ = await environment.step(Action("click", target="button 'press me'"))

@@ -12,7 +12,7 @@ import pytest_asyncio
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.episodes.loop import run_episode
-from prill.errors import EnvironmentFailure
+from prill.errors import EnvironmentFailedError
 from prill.types import Action, Observation, Step, Task
 from tests.chromium import need_chromium
 
@@ -58,7 +58,7 @@ async def test_hanging_page_ends_the_episode(environment: BrowserEnvironment, si
         policy = Once(Action("click", target="button 'hang'"))
         trajectory = await run_episode(policy, environment, Task(goal="g", start_url=site.url), id="one")
         seen, _ = await environment.step(Action("new_tab"))
-        with pytest.raises(EnvironmentFailure, match="the page does not answer at the start"):
+        with pytest.raises(EnvironmentFailedError, match="the page does not answer at the start"):
             await environment.reset(Task(goal="g", start_url=f"{site.url}/hung"))
     assert trajectory.error == "the page does not answer after click"
     assert (len(trajectory.steps), trajectory.final) == (1, None)
@@ -93,7 +93,7 @@ async def test_dead_start_page_is_a_failure(environment: BrowserEnvironment, sit
         (f"{site.url}/never", "/never cannot be opened: Timeout 3000ms exceeded"),
         ("no address", "no address cannot be opened: .*invalid URL"),
     ):
-        with pytest.raises(EnvironmentFailure, match=said):
+        with pytest.raises(EnvironmentFailedError, match=said):
             await environment.reset(Task(goal="g", start_url=address))
     await starts_clean(environment, site)
 
@@ -103,10 +103,10 @@ async def test_crashed_page_ends_the_episode(environment: BrowserEnvironment, si
     session = await environment.page.context.new_cdp_session(environment.page)
     crash = asyncio.ensure_future(session.send("Page.crash"))
     async with asyncio.timeout(PATIENCE):
-        with pytest.raises(EnvironmentFailure, match="the page crashed|the page does not answer|the browser failed"):
+        with pytest.raises(EnvironmentFailedError, match="the page crashed|the page does not answer|the browser failed"):
             while True:
                 await environment.step(Action("click", target=number(seen, "button 'alert'")))
-        with pytest.raises(EnvironmentFailure, match="the page crashed"):
+        with pytest.raises(EnvironmentFailedError, match="the page crashed"):
             await environment.step(Action("wait"))
         await starts_clean(environment, site)
         await asyncio.gather(crash, return_exceptions=True)

@@ -16,7 +16,7 @@ from PIL import Image
 from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.browsergym.environment import NOTHING, BrowserGym, _middle, call_of
 from prill.episodes.loop import run_episode
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 
@@ -185,7 +185,7 @@ async def test_dead_host_breaks_one_episode_off(tmp_path: Path) -> None:
     await environment.reset(task)
     first = below(os.getpid())
     os.kill(host(), signal.SIGKILL)
-    with pytest.raises(EnvironmentFailure, match="BrowserGym failed"):
+    with pytest.raises(EnvironmentFailedError, match="BrowserGym failed"):
         await environment.step(Action("wait", value="0"))
     assert (await environment.reset(task)).text
     second = below(os.getpid())
@@ -201,7 +201,7 @@ async def test_hanging_call_ends_in_its_bound(tmp_path: Path) -> None:
     started = below(os.getpid())
     assert len(started) > 3
     os.kill(host(), signal.SIGSTOP)
-    with pytest.raises(EnvironmentFailure, match="did not answer for 20 s"):
+    with pytest.raises(EnvironmentFailedError, match="did not answer for 20 s"):
         await environment.step(Action("wait", value="0"))
     assert await left_of(started) == set()
     await environment.close()

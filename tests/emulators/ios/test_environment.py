@@ -19,7 +19,7 @@ from prill.emulators.ios.simulators import ios_tools
 from prill.emulators.requirements import Tool
 from prill.emulators.widgets import Element
 from prill.episodes.loop import run_episode
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.io.store import encode_trajectory
 from prill.policies.replay import ReplayPolicy
 from prill.types import Action, Observation, Task
@@ -150,7 +150,7 @@ async def test_text_beyond_us_keys_is_pasted(make_ios: Callable[..., Ios], simul
 async def test_untypable_text_ends_the_episode(make_running: Callable[..., Ios], tmp_path: Path) -> None:
     phone = make_running(simctl=str(tmp_path / "none"))
     await phone.reset(Task(id="t", goal="g", start_url=f"app:{MESSAGES}"))
-    with pytest.raises(EnvironmentFailure, match=r"'é'.*simctl is needed.*none does not start"):
+    with pytest.raises(EnvironmentFailedError, match=r"'é'.*simctl is needed.*none does not start"):
         await phone.step(Action("type", target="3", value="é"))
 
 
@@ -222,7 +222,9 @@ async def test_start_urls_open_apps_and_pages(make_running: Callable[..., Ios], 
     assert page.text is not None and "StaticText 'https://example.org/a'" in page.text
     page = await run(phone, Action("goto", value="https://example.org/b"))
     assert page.text is not None and "StaticText 'https://example.org/b'" in page.text
-    with pytest.raises(EnvironmentFailure, match="launch: the simulator says: nothing on this phone opens com.example.none"):
+    with pytest.raises(
+        EnvironmentFailedError, match="launch: the simulator says: nothing on this phone opens com.example.none"
+    ):
         await phone.reset(Task(id="t", goal="g", start_url="app:com.example.none"))
     with pytest.raises(UsageError, match="start_url 'Settings': expected app:<bundle id>"):
         await phone.reset(Task(id="t", goal="g", start_url="Settings"))

@@ -19,7 +19,7 @@ import pytest
 
 from prill.emulators.ios.environment import Ios
 from prill.episodes.loop import run_episode
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.policies.replay import ReplayPolicy
 from prill.temporary.folders import TempFolder, abandoned, taken_over
 from prill.types import Action, Observation, Task
@@ -72,7 +72,7 @@ async def test_killed_companion_is_replaced(
     assert companions() not in ([], [companion])
     [second] = companions()
     await killed(second)
-    with pytest.raises(EnvironmentFailure, match=r"killed by signal 9|had ended"):
+    with pytest.raises(EnvironmentFailedError, match=r"killed by signal 9|had ended"):
         await phone.step(SWITCH)
     assert companions() == [], "one new companion for an episode, then it is over"
 
@@ -84,7 +84,7 @@ async def test_reads_are_repeated_once(make_running: Callable[..., Ios], simulat
     simulators.faults(screenshot=["ok", fault])
     assert await phone.step(Action("wait")) == (first, False)
     simulators.faults(screenshot="error")
-    with pytest.raises(EnvironmentFailure, match="screenshot: the simulator says: screenshot was told to fail"):
+    with pytest.raises(EnvironmentFailedError, match="screenshot: the simulator says: screenshot was told to fail"):
         await phone.step(Action("wait"))
 
 
@@ -107,7 +107,7 @@ async def test_acts_are_never_sent_twice(
     phone = (make_ios if fault == "gone" else make_running)(timeout=BOUND)
     await phone.reset(TASK)
     simulators.faults(hid=[fault])
-    with pytest.raises(EnvironmentFailure, match=message):
+    with pytest.raises(EnvironmentFailedError, match=message):
         await phone.step(SWITCH)
     assert [event for event in simulators.events() if event.startswith("tap")] == []
     with pytest.raises(UsageError, match="call reset first"):
@@ -151,7 +151,7 @@ async def test_failed_start_ends_in_bounds(
     phone = make_running(**bounds) if restore == "on" else make_ios(restore=restore, **bounds)
     simulators.faults(**faults)
     began = time.monotonic()
-    with pytest.raises(EnvironmentFailure, match=message):
+    with pytest.raises(EnvironmentFailedError, match=message):
         await phone.reset(TASK)
     assert time.monotonic() - began < SLACK
     assert companions() == []
@@ -176,7 +176,7 @@ async def test_app_without_elements_has_a_picture(
     simulators.faults(accessibility_info=["error", "garbage"])
     assert await phone.step(Action("wait")) == (Observation(screenshot=first.screenshot), False)
     assert companions() == [companion]
-    with pytest.raises(EnvironmentFailure, match="accessibility tree cannot be read"):
+    with pytest.raises(EnvironmentFailedError, match="accessibility tree cannot be read"):
         await phone.step(Action("wait"))
 
 
@@ -199,7 +199,7 @@ async def test_undeletable_copy_goes_later(make_ios: Callable[..., Ios], simulat
     phone = make_ios()
     await phone.reset(TASK)
     simulators.faults(delete="error")
-    with pytest.raises(EnvironmentFailure, match="--delete all: delete of all was told to fail"):
+    with pytest.raises(EnvironmentFailedError, match="--delete all: delete of all was told to fail"):
         await phone.reset(TASK)
     assert len(list(temporary.glob("prill-ios-*"))) == 1
     await begins_anew(phone, simulators)

@@ -14,7 +14,7 @@ from PIL import Image
 from prill.emulators.browser.chromium import Chromium, chromium_path
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.io.store import encode_trajectory
 from prill.policies.scripted.policy import Behaviour, ScriptedPolicy
 from prill.policies.scripted.scripts import SCRIPTS
@@ -265,7 +265,7 @@ async def test_dead_browser_breaks_one_episode(tmp_path: Path) -> None:
     task = await environment.task("click-test-2", 1)
     await environment.reset(task)
     await browser.close()
-    with pytest.raises(EnvironmentFailure, match="the browser failed"):
+    with pytest.raises(EnvironmentFailedError, match="the browser failed"):
         await environment.step(Action("click", target='button "ONE"'))
     _, label = await play(environment, "click-test-2", 1, "solve")
     assert label.success

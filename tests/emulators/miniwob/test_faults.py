@@ -13,7 +13,7 @@ import pytest
 
 from prill.emulators.browser.chromium import Chromium, Profile
 from prill.emulators.miniwob.environment import MiniWoB
-from prill.errors import EnvironmentFailure
+from prill.errors import EnvironmentFailedError
 from prill.types import Action, Trajectory
 from tests.chromium import need_chromium
 
@@ -75,7 +75,7 @@ async def test_killed_browser_breaks_one_episode(tmp_path: Path) -> None:
     ]
     for pid in set(main) - before:
         os.kill(pid, signal.SIGKILL)
-    with pytest.raises(EnvironmentFailure, match="the browser failed"):
+    with pytest.raises(EnvironmentFailedError, match="the browser failed"):
         await environment.step(CLICK)
     await solve(environment, 1)
     await environment.close()
@@ -87,7 +87,7 @@ async def test_hanging_page_breaks_one_episode(tmp_path: Path) -> None:
     await environment.reset(await environment.task("click-test", 0))
     await browser.contexts[0].pages[0].evaluate("() => { setTimeout(() => { for (;;); }, 0); }")
     started = time.monotonic()
-    with pytest.raises(EnvironmentFailure, match="does not answer"):
+    with pytest.raises(EnvironmentFailedError, match="does not answer"):
         await environment.step(CLICK)
     assert time.monotonic() - started < 60
     environment = MiniWoB(tmp_path, browser=browser)
@@ -104,7 +104,7 @@ async def test_crashed_page_breaks_one_episode(tmp_path: Path) -> None:
     await environment.reset(await environment.task("click-test", 0))
     with pytest.raises(Error):
         await browser.contexts[0].pages[0].goto("chrome://crash", timeout=2000)
-    with pytest.raises(EnvironmentFailure, match="the browser failed"):
+    with pytest.raises(EnvironmentFailedError, match="the browser failed"):
         await environment.step(CLICK)
     await solve(environment, 1)
     await environment.close()

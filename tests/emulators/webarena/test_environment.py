@@ -26,7 +26,7 @@ from prill.emulators.webarena.login import Logins
 from prill.emulators.webarena.sites import Sites, reset_sites
 from prill.emulators.webarena.tasks import TaskConfig, read_configs, task_of
 from prill.episodes.loop import run_episode
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Task, Trajectory
 
 LOCAL = {
@@ -114,7 +114,7 @@ async def test_reset_command_runs_to_its_end(tmp_path: Path) -> None:
 
 
 async def test_failed_reset_hides_the_password() -> None:
-    with pytest.raises(EnvironmentFailure, match="status 3: no access for hello … here") as caught:
+    with pytest.raises(EnvironmentFailedError, match="status 3: no access for hello … here") as caught:
         await reset_sites("echo no access for hello hush here >&2; exit 3", 60, ("hush",))
     assert "hush" not in str(caught.value)
 
@@ -123,7 +123,7 @@ async def test_hanging_reset_is_ended_whole(tmp_path: Path) -> None:
     started = tmp_path / "started"
     child = f"import os, time, pathlib; pathlib.Path({str(started)!r}).write_text(str(os.getpid())); time.sleep(600)"
     # The second command keeps the shell from becoming the first one.
-    with pytest.raises(EnvironmentFailure, match="not done after 3 s"):
+    with pytest.raises(EnvironmentFailedError, match="not done after 3 s"):
         await reset_sites(f"{shlex.quote(sys.executable)} -c {shlex.quote(child)}; true", 3)
     if started.exists():
         assert ended(int(started.read_text()))
@@ -157,10 +157,10 @@ async def test_reset_server_is_waited_for() -> None:
         shop.store.products.clear()
         await reset_sites(shop.reset_url, 60)
         assert shop.store.products
-        with pytest.raises(EnvironmentFailure, match="refused: status 403") as caught:
+        with pytest.raises(EnvironmentFailedError, match="refused: status 403") as caught:
             await reset_sites(f"{shop.url}/reset?token=wrong-one", 60)
         assert "wrong-one" not in str(caught.value)
-    with pytest.raises(EnvironmentFailure, match=f"{shop_host(NOWHERE)} failed"):
+    with pytest.raises(EnvironmentFailedError, match=f"{shop_host(NOWHERE)} failed"):
         await reset_sites(f"{NOWHERE}/reset", 60)
 
 
@@ -323,7 +323,7 @@ async def test_dead_browser_ends_one_episode(make: Make, monkeypatch: pytest.Mon
 
     state = BrowserContext.storage_state
     monkeypatch.setattr(BrowserContext, "storage_state", die)
-    with pytest.raises(EnvironmentFailure, match="the browser failed after signing in"):
+    with pytest.raises(EnvironmentFailedError, match="the browser failed after signing in"):
         await make().reset(task_of(CONFIGS[1004]))
 
 
@@ -342,7 +342,7 @@ async def test_two_sites_are_both_signed_in(make: Make, shop: Shop) -> None:
 async def test_wrong_password_is_not_told(make: Make, number: int) -> None:
     name = CONFIGS[number].sites[0].upper()
     environment = make(**{f"{name}_PASSWORD": "not-this-one"})
-    with pytest.raises(EnvironmentFailure, match=f"{name.lower()} at http.*{name}_PASSWORD") as caught:
+    with pytest.raises(EnvironmentFailedError, match=f"{name.lower()} at http.*{name}_PASSWORD") as caught:
         await environment.reset(task_of(CONFIGS[number]))
     error: BaseException | None = caught.value
     while error is not None:
@@ -351,9 +351,9 @@ async def test_wrong_password_is_not_told(make: Make, number: int) -> None:
 
 
 async def test_site_that_is_down_is_named(make: Make, shop: Shop) -> None:
-    with pytest.raises(EnvironmentFailure, match=f"the site shopping at {NOWHERE} does not answer"):
+    with pytest.raises(EnvironmentFailedError, match=f"the site shopping at {NOWHERE} does not answer"):
         await make(SHOPPING=NOWHERE).reset(task_of(CONFIGS[1004]))
-    with pytest.raises(EnvironmentFailure, match=f"the site reddit at {shop.url} shows no login form"):
+    with pytest.raises(EnvironmentFailedError, match=f"the site reddit at {shop.url} shows no login form"):
         await make(REDDIT=shop.url, login_timeout=2.0).reset(task_of(CONFIGS[1009]))
 
 
@@ -368,7 +368,7 @@ async def test_missing_setup_is_a_usage_error(make: Make) -> None:
 
 
 async def test_failed_reset_ends_the_episode(make: Make, shop: Shop) -> None:
-    with pytest.raises(EnvironmentFailure, match="the reset command ended with status 1"):
+    with pytest.raises(EnvironmentFailedError, match="the reset command ended with status 1"):
         await make(reset="false").reset(task_of(CONFIGS[1004]))
     assert shop.store.logins == 0
 

@@ -12,7 +12,7 @@ from prill.emulators.webarena.oracle import WebArenaOracle, answer_of, grade_off
 from prill.emulators.webarena.oracle_answers import RULE, equals, includes, tokens, url_matches
 from prill.emulators.webarena.oracle_pages import read_call
 from prill.emulators.webarena.tasks import SITES, Mode, TaskConfig, load_configs, task_of
-from prill.errors import CallTimeout, EndpointError, UsageError
+from prill.errors import CallTimeoutError, EndpointError, UsageError
 from prill.models.prompts import NONCE
 from prill.testing import ScriptedModel
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
@@ -175,7 +175,7 @@ async def test_reason_does_not_replace_checks() -> None:
     assert found == [True, False]
 
 
-@pytest.mark.parametrize("line", [CallTimeout("slow"), "Reasoning: x\nVerdict: perhaps", "nothing"])
+@pytest.mark.parametrize("line", [CallTimeoutError("slow"), "Reasoning: x\nVerdict: perhaps", "nothing"])
 async def test_no_verdict_leaves_it_open(line: str | Exception) -> None:
     for verdict in ("fuzzy", "reason"):
         task = string(fuzzy_match=["a"] if verdict == "fuzzy" else "N/A")

@@ -11,7 +11,7 @@ import pytest_asyncio
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.webarena.oracle import WebArenaOracle
 from prill.emulators.webarena.oracle_pages import ShopAccess, check_pages, post_url, read_call, shop_access
-from prill.emulators.webarena.tasks import Check, Contents, Mode, PageCheck, Undecidable
+from prill.emulators.webarena.tasks import Check, Contents, Mode, PageCheck, UndecidableError
 from tests.closing import closed
 
 from .conftest import MODES, config, ended
@@ -204,7 +204,7 @@ async def test_post_address_ends_at_its_number(url: str) -> None:
     "text", ["f('a')", "reddit_get_post_url", "reddit_get_post_url(1)", "reddit_get_post_url(x)", "(", "a.b()"]
 )
 async def test_only_table_calls_are_read(text: str) -> None:
-    with pytest.raises(Undecidable):
+    with pytest.raises(UndecidableError):
         read_call(text)
     assert read_call('gitlab_get_project_memeber_role(__page__, "o\'x")')[1] == ("__page__", "o'x")
 

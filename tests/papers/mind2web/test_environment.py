@@ -27,7 +27,7 @@ PAGE = (
 # Chooses the first candidate, or the last where the goal says so; breaks off, or waits for its first call, where it is told.
 ACTOR = """
 import os
-from prill.errors import Refusal
+from prill.errors import RefusalError
 from prill.papers.mind2web.pages.state import read_state
 from prill.types import Action, Step
 
@@ -37,7 +37,7 @@ class Actor:
     async def act(self, observation):
         state = read_state(observation.text)
         if "refused" in self.task.goal:
-            raise Refusal("no")
+            raise RefusalError("no")
         if not state.candidates:
             return Step(observation, Action("none"))
         id = state.candidates[0]

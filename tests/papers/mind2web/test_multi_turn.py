@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prill.cli import main
-from prill.errors import BudgetSpent, EndpointError, TransportFailure, Unparsable
+from prill.errors import BudgetSpentError, EndpointError, TransportError, UnparsableError
 from prill.papers.mind2web.format import load
 from prill.papers.mind2web.multi_turn import Tally, even_runs, in_words, make_conversations, read_runs
 from prill.papers.mind2web.pages.state import read_state
@@ -124,7 +124,7 @@ def test_model_divides_and_writes(tmp_path: Path) -> None:
 
 
 def test_refused_proposals_end_in_the_rule(tmp_path: Path) -> None:
-    model = ScriptedModel(["no", '{"step 1": [2]}', Unparsable("silence"), '{"turn 1": "only one"}'])
+    model = ScriptedModel(["no", '{"step 1": [2]}', UnparsableError("silence"), '{"turn 1": "only one"}'])
     tally, (made,) = make(tmp_path, [task("a", "Rent a truck", 5)], model)
     assert len(made["turns"]) == 2 and len(model.seen) == 4
     assert (tally.by_rule, tally.not_rewritten, len(tally.problems)) == (1, 1, 2)
@@ -166,7 +166,7 @@ def divides_and_writes(messages: Any) -> str:
 TWO = [task("a", "Rent a truck", 5), task("b", "Buy shoes", 5)]
 
 
-@pytest.mark.parametrize("error", [TransportFailure("silence"), BudgetSpent("the budget is spent")])
+@pytest.mark.parametrize("error", [TransportError("silence"), BudgetSpentError("the budget is spent")])
 def test_failed_call_is_no_turn_of_the_rule(tmp_path: Path, error: Exception) -> None:
     failing = ScriptedModel(lambda messages: error if "shoes" in str(messages) else divides_and_writes(messages))
     tally, made = make(tmp_path, TWO, failing)

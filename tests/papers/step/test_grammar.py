@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.papers.step.grammar import UnreadableAction, read_call, read_environment_action, read_reply
+from prill.papers.step.grammar import UnreadableActionError, read_call, read_environment_action, read_reply
 
 
 @pytest.mark.parametrize(
@@ -66,5 +66,5 @@ def test_enter_is_what_the_library_says() -> None:
 
 @pytest.mark.parametrize("written", ["[7]", "", "click", "click [it]", "type [3]", "scroll [sideways]"])
 def test_what_is_no_action_says_why(written: str) -> None:
-    with pytest.raises(UnreadableAction):
+    with pytest.raises(UnreadableActionError):
         read_environment_action(read_call(written), enter=True)

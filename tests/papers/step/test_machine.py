@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from prill.episodes.loop import run_episode
-from prill.errors import Truncated
+from prill.errors import TruncatedError
 from prill.models.prompts import NONCE
 from prill.papers.step.agent import StepAgent, read_annotations
 from prill.policies.registry import make_policy
@@ -107,7 +107,7 @@ async def test_unknown_verbs_end_the_policy(play: Play) -> None:
 
 async def test_a_reply_that_was_cut_is_told(play: Play) -> None:
     agent, _ = play()
-    agent.model = model = ScriptedModel([Truncated("cut", "REASON: well, well"), "REASON: so\nACTION: click [1]"])
+    agent.model = model = ScriptedModel([TruncatedError("cut", "REASON: well, well"), "REASON: so\nACTION: click [1]"])
     agent.reset(Task(goal="Buy an x"))
     assert (await agent.act(PAGE)).action.kind == "click"
     assert "the reply was too long" in history(model)
@@ -115,9 +115,9 @@ async def test_a_reply_that_was_cut_is_told(play: Play) -> None:
 
 async def test_thoughts_alone_are_no_answer(play: Play) -> None:
     agent, _ = play()
-    agent.model = ScriptedModel([Truncated("it had not begun to answer")])
+    agent.model = ScriptedModel([TruncatedError("it had not begun to answer")])
     agent.reset(Task(goal="Buy an x"))
-    with pytest.raises(Truncated, match="had not begun"):
+    with pytest.raises(TruncatedError, match="had not begun"):
         await agent.act(PAGE)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.errors import NoEvidence
+from prill.errors import NoEvidenceError
 from prill.papers.step.page import html_lines, show
 from prill.policies.registry import make_policy
 from prill.testing.scripted import ScriptedModel
@@ -67,5 +67,5 @@ def test_unnumbered_lines_get_numbers() -> None:
 async def test_miniwob_is_not_played_by_lines() -> None:
     agent = make_policy("step", model=ScriptedModel([]))
     agent.reset(Task(id="miniwob/click-link?seed=0", goal="Click on the link 'x'."))
-    with pytest.raises(NoEvidence, match="library miniwob reads pages as HTML: MiniWoB"):
+    with pytest.raises(NoEvidenceError, match="library miniwob reads pages as HTML: MiniWoB"):
         await agent.act(Observation(text='link "x"'))

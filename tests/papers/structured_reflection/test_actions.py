@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.actions.webarena import UnreadableAction
+from prill.actions.webarena import UnreadableActionError
 from prill.papers.structured_reflection.actions import Order, action_of, line_of, planned_lines, read_order
 
 
@@ -36,7 +36,7 @@ def test_lines_are_read_by_their_verb(line: str, order: Order) -> None:
 
 @pytest.mark.parametrize("line", ["wait a little", "", "press", "hold everything", "N/A"])
 def test_other_lines_cannot_be_read(line: str) -> None:
-    with pytest.raises(UnreadableAction):
+    with pytest.raises(UnreadableActionError):
         read_order(line)
 
 

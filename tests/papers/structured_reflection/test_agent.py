@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from prill.errors import NoEvidence, Truncated, Unparsable, UsageError
+from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, UsageError
 from prill.papers.structured_reflection.agent import (
     FORCED,
     REPLAYED,
@@ -58,13 +58,13 @@ async def test_blank_and_scroll_lines_are_passed_over() -> None:
     ],
 )
 async def test_a_plan_that_was_cut_is_no_error(cut: str, done: int) -> None:
-    played = await attempt(chain("one", "two", "three"), Answers([Truncated("cut", cut), "[eod]"]))
+    played = await attempt(chain("one", "two", "three"), Answers([TruncatedError("cut", cut), "[eod]"]))
     ended = "EXCEPTION" if done == 1 else "INCOMPLETE"
     assert (played.error, state(played), len(played.steps)) == (None, ended, done + 1)
 
 
 async def test_a_plan_of_thoughts_alone_is_an_error() -> None:
-    played = await attempt(chain("one"), Answers([Truncated("it had not begun to answer")]))
+    played = await attempt(chain("one"), Answers([TruncatedError("it had not begun to answer")]))
     assert (played.answer, played.metadata["ended_by"]) == (None, "error")
     assert played.error is not None and "truncated" in played.error
 
@@ -72,7 +72,7 @@ async def test_a_plan_of_thoughts_alone_is_an_error() -> None:
 async def test_a_reflection_that_was_cut_is_read() -> None:
     played = await attempt(chain("one", "two"), Answers(["click id=2"]))
     text = await lesson(
-        Answers((), [Truncated("cut", "For action index=1, you should click id=1\nFor action index=1, y")]), played
+        Answers((), [TruncatedError("cut", "For action index=1, you should click id=1\nFor action index=1, y")]), played
     )
     note = read_note(text)
     assert note is not None and (note.step, note.replacement) == (0, "click id=1")
@@ -258,7 +258,7 @@ async def test_hiding_can_be_switched_off(hide: str, where: str | None) -> None:
 async def test_malformed_reflections_give_no_lesson() -> None:
     played = await attempt(chain("one", "two"), Answers(["click id=2"]))
     model = Answers((), ["Try harder.", "For action index=5, you should click id=1"])
-    with pytest.raises(Unparsable, match="index=1 to index=1"):
+    with pytest.raises(UnparsableError, match="index=1 to index=1"):
         await lesson(model, played)
     assert len(model.prompts("reflection")) == 2 and "it names no action index" in model.prompts("reflection")[1]
 
@@ -272,7 +272,7 @@ async def test_a_second_reflection_can_be_read() -> None:
 
 async def test_nothing_done_teaches_nothing() -> None:
     played = await attempt(chain("one"), Answers([""]))
-    with pytest.raises(NoEvidence, match="nothing was done"):
+    with pytest.raises(NoEvidenceError, match="nothing was done"):
         await lesson(Answers(), played)
 
 

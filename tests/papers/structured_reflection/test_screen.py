@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.errors import NoEvidence
+from prill.errors import NoEvidenceError
 from prill.papers.structured_reflection.screen import cell, read_screen
 
 from .pages import page
@@ -80,7 +80,7 @@ def test_hiding_one_id_spares_longer_ones() -> None:
 
 
 def test_text_without_numbers_is_refused() -> None:
-    with pytest.raises(NoEvidence, match="text = 'html'"):
+    with pytest.raises(NoEvidenceError, match="text = 'html'"):
         read_screen('button "Go"')
 
 

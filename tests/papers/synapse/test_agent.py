@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from prill.episodes.loop import run_episode
-from prill.errors import ContextTooLong, NoEvidence, Truncated, UsageError
+from prill.errors import ContextTooLongError, NoEvidenceError, TruncatedError, UsageError
 from prill.models.prompts import NONCE
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.abstraction import abstract
@@ -83,7 +83,7 @@ def test_raw_pages_have_fewer_exemplars() -> None:
     assert len(shown(entry("terminal", SEEN, SEEN, count=3), "multi_state_act", "terminal")) == 1
     assert len(shown(entry("terminal", SEEN, SEEN, count=3), "multi_obs_act", "terminal")) == 3
     assert not shown(entry("a", Turn("pass", observation="o")), "state_act", "a")
-    with pytest.raises(ContextTooLong, match="click-pie cannot be played without an abstraction"):
+    with pytest.raises(ContextTooLongError, match="click-pie cannot be played without an abstraction"):
         shown(entry("click-pie", RAW), "state_act", "click-pie")
 
 
@@ -169,12 +169,12 @@ async def test_what_follows_a_stop_word_is_cut() -> None:
     ],
 )
 async def test_of_a_cut_reply_a_whole_block_counts(cut: str, kinds: list[str]) -> None:
-    assert [s.action.kind for s in await steps(ScriptedModel([Truncated("cut", cut)]))] == kinds
+    assert [s.action.kind for s in await steps(ScriptedModel([TruncatedError("cut", cut)]))] == kinds
 
 
 async def test_thoughts_alone_are_no_answer() -> None:
-    with pytest.raises(Truncated, match="had not begun"):
-        await steps(ScriptedModel([Truncated("it had not begun to answer")]))
+    with pytest.raises(TruncatedError, match="had not begun"):
+        await steps(ScriptedModel([TruncatedError("it had not begun to answer")]))
 
 
 async def test_turns_are_the_papers_for_the_task() -> None:
@@ -186,10 +186,10 @@ async def test_turns_are_the_papers_for_the_task() -> None:
 
 async def test_too_long_a_request_is_never_sent() -> None:
     model = ScriptedModel(["unused"])
-    with pytest.raises(ContextTooLong, match="the model takes 100$"):
+    with pytest.raises(ContextTooLongError, match="the model takes 100$"):
         await steps(model, context=100)
     two = memory(entry("click-checkboxes", RAW, count=2))
-    with pytest.raises(ContextTooLong, match="exemplars: 2.*the model takes 100; the option `exemplars` shows fewer"):
+    with pytest.raises(ContextTooLongError, match="exemplars: 2.*the model takes 100; the option `exemplars` shows fewer"):
         await steps(model, two, context=100)
     assert not model.seen
     run = Trajectory(id="t", task=TASK, final=Observation(text=PAGE))
@@ -198,9 +198,9 @@ async def test_too_long_a_request_is_never_sent() -> None:
 
 
 async def test_no_page_and_no_exemplar_are_told() -> None:
-    with pytest.raises(NoEvidence, match="text = 'html'"):
+    with pytest.raises(NoEvidenceError, match="text = 'html'"):
         await steps(ScriptedModel([]), pages=['button "<"'])
-    with pytest.raises(NoEvidence, match="no exemplar of 'chess'"):
+    with pytest.raises(NoEvidenceError, match="no exemplar of 'chess'"):
         await steps(ScriptedModel([]), task=Task(id="t", goal="g", site="chess"), retrieval=False)
 
 
@@ -277,7 +277,7 @@ async def test_broken_code_falls_back_to_words(reply: str) -> None:
 
 async def test_cut_code_falls_back_to_words() -> None:
     known = memory(entry("click-checkboxes", SEEN, way=Abstraction(code=("<state>",))))
-    model = ScriptedModel([Truncated("cut", "```\nobs ="), Truncated("cut", "the words, the wor"), "```\npass\n```"])
+    model = ScriptedModel([TruncatedError("cut", "```\nobs ="), TruncatedError("cut", "the words, the wor"), "```\npass\n```"])
     found = await steps(model, known)
     assert "the words, the wor\n[/page" in texts(model.seen[2])[-1]
     assert "no block of code" in (found[0].thought or "")

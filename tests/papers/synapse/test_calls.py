@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from prill.papers.synapse.calls import Call, first_block, recorded_call
-from prill.papers.synapse.sandbox import Block, CodeFailed, run_block
+from prill.papers.synapse.sandbox import Block, CodeFailedError, run_block
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter of system calls is that of Linux")
 
@@ -92,7 +92,7 @@ async def test_what_is_not_allowed_ends_the_block(block: str, why: str) -> None:
     ],
 )
 async def test_no_block_works_for_long(block: str, why: str) -> None:
-    with pytest.raises(CodeFailed, match=why):
+    with pytest.raises(CodeFailedError, match=why):
         await run_block(block)
 
 

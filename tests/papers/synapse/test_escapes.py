@@ -327,7 +327,7 @@ BOMBS = {
 async def test_bombs_end_with_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "SECONDS", 1)
     for name, code in BOMBS.items():
-        with pytest.raises(sandbox.CodeFailed):
+        with pytest.raises(sandbox.CodeFailedError):
             await sandbox.run_code(code, {})
             pytest.fail(name)
 
@@ -338,5 +338,5 @@ async def test_a_flood_of_output_is_cut(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert text.count(begins) == 1
     (tmp_path / "jail.py").write_text(text.replace(begins, "    while True:\n        os.write(1, b'x' * 65536)\n" + begins))
     monkeypatch.setattr(sandbox, "_JAIL", tmp_path / "jail.py")
-    with pytest.raises(sandbox.CodeFailed, match="wrote more than"):
+    with pytest.raises(sandbox.CodeFailedError, match="wrote more than"):
         await sandbox.run_code("obs = 'x'", {})

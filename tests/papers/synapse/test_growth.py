@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
-from prill.errors import Unparsable
+from prill.errors import UnparsableError
 from prill.io.store import encode, write_labels, write_trajectories
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.growth import exemplar_of, grow, xpath_of
@@ -97,7 +97,7 @@ def test_what_was_put_into_few_words_is_kept() -> None:
     ],
 )
 def test_what_has_no_calls_is_no_exemplar(trajectory: Trajectory) -> None:
-    with pytest.raises(Unparsable):
+    with pytest.raises(UnparsableError):
         exemplar_of(trajectory, "judge")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prill.errors import TransportFailure, UsageError
+from prill.errors import TransportError, UsageError
 from prill.io.checksums import Checksums
 from prill.models.ledger import Budget, spending_from
 from prill.models.local.weights import folder_hash
@@ -180,7 +180,7 @@ async def test_a_vector_beyond_numbers_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     embedder = EndpointEmbedder("m", base_url="http://localhost:1")
     monkeypatch.setattr(embedder._endpoint, "post", huge)
-    with pytest.raises(TransportFailure, match="beyond what vectors hold"):
+    with pytest.raises(TransportError, match="beyond what vectors hold"):
         await embedder.embed(["a"])
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.errors import NoEvidence, Truncated, Unparsable, UsageError
+from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, UsageError
 from prill.io.store import write_trajectories
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.mind2web.pages.state import PageState
@@ -99,13 +99,13 @@ async def test_too_long_is_wrong_without_a_call() -> None:
     assert (step.action.kind, step.thought) == ("none", "The page and the earlier steps are too long for the model.")
 
 
-@pytest.mark.parametrize("line", [Unparsable("the reply is empty"), "", Truncated("cut", "<think>`CLICK [3]`")])
+@pytest.mark.parametrize("line", [UnparsableError("the reply is empty"), "", TruncatedError("cut", "<think>`CLICK [3]`")])
 async def test_no_answer_breaks_the_turn_off(line: str | Exception) -> None:
     """As with MindAct. A reply that says something, and no action, is a wrong step."""
     policy = RecordedSynapse(ScriptedModel(["I cannot tell.", line]), RecordedSpec(exemplars=0))
     (step,) = await play(policy, PageState(PAGE, RANKED))
     assert step.action.kind == "none"
-    with pytest.raises((Unparsable, Truncated)):
+    with pytest.raises((UnparsableError, TruncatedError)):
         await play(policy, PageState(PAGE, RANKED))
 
 
@@ -162,7 +162,7 @@ async def test_demonstration_is_what_it_would_be_asked() -> None:
     await play(policy, PageState(PAGE, RANKED), PageState(PAGE, RANKED, ("[link]  to 4 -> CLICK",), ("4",)))
     assert said(messages) == said(policy.model.seen[1])  # type: ignore[attr-defined]
     assert reply == "Action: `CLICK [3]`"
-    with pytest.raises(Unparsable, match="not among the best 5"):
+    with pytest.raises(UnparsableError, match="not among the best 5"):
         policy.demonstrate(turn("g", "Buy", "8"), 0)
 
 
@@ -178,7 +178,7 @@ async def test_memory_is_a_file_or_a_folder(tmp_path: Path) -> None:
 
 async def test_other_observations_are_refused() -> None:
     policy = RecordedSynapse(ScriptedModel([]), RecordedSpec(exemplars=0))
-    with pytest.raises(NoEvidence, match="no state of a recorded page"):
+    with pytest.raises(NoEvidenceError, match="no state of a recorded page"):
         await policy.act(Observation(text="a page"))
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from prill.papers.synapse import jail
 from prill.papers.synapse.jail import MOST_CALLS, MOST_CHARS
-from prill.papers.synapse.sandbox import CodeFailed, _calls, _places, _record, _text, run_code
+from prill.papers.synapse.sandbox import CodeFailedError, _calls, _places, _record, _text, run_code
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter of system calls is that of Linux")
 NAMES = {"state": "<p>a <b>b</b></p>", "task": "t"}
@@ -24,7 +24,7 @@ REACH = "import {module}\nsystem = {module}.enum.sys.modules\nobs = str(system['
 
 
 async def failure(code: str) -> str:
-    with pytest.raises(CodeFailed) as failed:
+    with pytest.raises(CodeFailedError) as failed:
         await run_code(code, NAMES)
     return str(failed.value)
 
@@ -53,7 +53,7 @@ async def test_words_are_counted_as_models_do() -> None:
 def test_a_forged_answer_comes_to_nothing(answer: bytes) -> None:
     """Code that got out of Python can write what it likes to the one pipe it has."""
     for read in (_text, _calls, lambda record: _places(record, 9)):
-        with pytest.raises(CodeFailed):
+        with pytest.raises(CodeFailedError):
             read(_record(answer, 0))
 
 
@@ -72,13 +72,13 @@ def test_a_forged_answer_comes_to_nothing(answer: bytes) -> None:
     ],
 )
 def test_forged_calls_come_to_nothing(calls: list[object]) -> None:
-    with pytest.raises(CodeFailed):
+    with pytest.raises(CodeFailedError):
         _calls({"calls": calls})
 
 
 @pytest.mark.parametrize("places", [[9], [-1], [True], ["1"], [1.0], [[]], [1] * 1001])
 def test_forged_places_come_to_nothing(places: list[object]) -> None:
-    with pytest.raises(CodeFailed):
+    with pytest.raises(CodeFailedError):
         _places({"places": places}, 9)
 
 

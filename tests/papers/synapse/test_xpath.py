@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from prill.papers.synapse.html import Page, text_of
-from prill.papers.synapse.sandbox import CodeFailed, find, find_now
+from prill.papers.synapse.sandbox import CodeFailedError, find, find_now
 
 pytest.importorskip("lxml", reason="not installed: pip install 'prill[mind2web]'")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter of system calls is that of Linux")
@@ -50,7 +50,7 @@ def test_an_xpath_selects_elements_alone() -> None:
     "xpath", ["", "//", "//a[", "click me!", "foo()", "count(//a)", "'a'", "//a[1]]", "(" * 300, "a" * 30_000]
 )
 def test_what_is_no_xpath_is_refused(xpath: str) -> None:
-    with pytest.raises(CodeFailed):
+    with pytest.raises(CodeFailedError):
         find_now(PAGE, xpath)
 
 
@@ -76,11 +76,11 @@ def test_deep_pages_are_read_to_their_end() -> None:
 
 async def test_an_xpath_that_takes_too_long_ends() -> None:
     page = Page("<p>a</p>" * 300)
-    with pytest.raises(CodeFailed, match="took more than"):
+    with pytest.raises(CodeFailedError, match="took more than"):
         await find(page, "//*[count(//*[count(//*[count(//*) > 0]) > 0]) > 0]")
     assert len(await find(page, "//p[count(preceding-sibling::p) mod 2 = 0]")) == 150
 
 
 def test_an_xpath_selects_no_crowd() -> None:
-    with pytest.raises(CodeFailed, match="selects 1001 elements; 1000 are allowed"):
+    with pytest.raises(CodeFailedError, match="selects 1001 elements; 1000 are allowed"):
         find_now(Page("<p>a</p>" * 1001), "//p")

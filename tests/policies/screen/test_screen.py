@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from prill.episodes.loop import run_episode
-from prill.errors import NoEvidence, Unparsable
+from prill.errors import NoEvidenceError, UnparsableError
 from prill.models.local.torchvision import mend_torchvision
 from prill.policies.screen.agent import _GRAMMARS, GrammarName, Screen
 from prill.policies.screen.frames import QWEN25, UnreadableReplyError, smart_resize
@@ -117,7 +117,7 @@ async def test_model_is_told_what_was_wrong(screen: Observation) -> None:
     assert [step.action.kind for step in steps] == ["other", "stop"]
     assert "two numbers" in str(model.seen[1][-1].parts[0])
     run = Trajectory(id="a", task=Task(goal="g"), steps=tuple(steps))
-    with pytest.raises(Unparsable, match="no call of the tool"):
+    with pytest.raises(UnparsableError, match="no call of the tool"):
         policy.demonstrate(run, 0)
     assert tuple(policy.demonstrate(run, 1)[0]) == tuple(model.seen[1])
 
@@ -134,5 +134,5 @@ async def test_large_pictures_are_counted_as_sent(tmp_path: Path) -> None:
 async def test_no_screenshot_is_no_evidence() -> None:
     policy = Screen(ScriptedModel([]))
     policy.reset(Task(goal="g"))
-    with pytest.raises(NoEvidence, match="screenshots"):
+    with pytest.raises(NoEvidenceError, match="screenshots"):
         await policy.act(Observation(text="page"))

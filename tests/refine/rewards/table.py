@@ -36,13 +36,13 @@ def documented(policy: str = "abstain") -> dict[str, dict[str, str]]:
     if policy == "abstain":
         return told
     others = {name: row[policy] for name, row in _table("| framework | value |", ("value", "raise")).items()}
-    errors = {"timeout": "CallTimeout", "garbage reply": "Unparsable"}
+    errors = {"timeout": "CallTimeoutError", "garbage reply": "UnparsableError"}
     for name, row in told.items():
         cell = others[name]
         if cell == row["unscored"]:  # the same as abstaining, also for other reasons
             continue
         for case in ("unscored", "timeout", "garbage reply"):
-            row[case] = cell.replace("NoEvidence", errors.get(case, "NoEvidence"))
+            row[case] = cell.replace("NoEvidenceError", errors.get(case, "NoEvidenceError"))
     return told
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from prill.config.registry import load_object
-from prill.errors import InputError, MissingExtra, NoEvidence, UsageError
+from prill.errors import InputError, MissingExtraError, NoEvidenceError, UsageError
 from prill.io.store import BadLine
 from prill.refine.rewards import Reward, RewardSpec, chat_trajectory, pack
 from prill.refine.rewards.chat import carried
@@ -97,7 +97,7 @@ def test_verl_raises_where_it_cannot_abstain() -> None:
     compute_score = compute_score_of(Reward(Answer()))
     assert asyncio.iscoroutinefunction(compute_score), "verl looks at that"
     scored = asyncio.run(compute_score("d", "", None, {"trajectory": run("yes")}, reward_router_address="x"))
-    with pytest.raises(NoEvidence, match="no answer"):
+    with pytest.raises(NoEvidenceError, match="no answer"):
         asyncio.run(compute_score("d", "", None, {"trajectory": run(None)}))
     valued = compute_score_of(Reward(Answer(), RewardSpec(on_unscored="value", value=0.25)))
     unscored = asyncio.run(valued("d", "", None, {"trajectory": run(None)}))
@@ -162,5 +162,5 @@ def test_missing_frameworks_are_named() -> None:
         "openenv": lambda: judge_rubric(Reward(Answer())),
         "verifiers": lambda: verifiers.PrillJudge,
     }.items():
-        with pytest.raises(MissingExtra, match=f"^{name} is not installed; run: pip install {name}$"):
+        with pytest.raises(MissingExtraError, match=f"^{name} is not installed; run: pip install {name}$"):
             make()

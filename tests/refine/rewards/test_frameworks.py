@@ -108,7 +108,7 @@ def test_openenv_pays_the_last_step(see: See) -> None:
 
 
 def test_openenv_keeps_no_earlier_reward(see: See) -> None:
-    assert see("OpenEnv")["more"]["later"] == ["raises NoEvidence", "raises UsageError"]
+    assert see("OpenEnv")["more"]["later"] == ["raises NoEvidenceError", "raises UsageError"]
 
 
 def test_art_drops_what_is_unscored(see: See) -> None:

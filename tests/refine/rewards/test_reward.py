@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import prill
-from prill.errors import CallTimeout, EndpointError, UsageError
+from prill.errors import CallTimeoutError, EndpointError, UsageError
 from prill.evaluators import JUDGES, judge_options
 from prill.io.store import BadLine
 from prill.refine.rewards import Reward, RewardSpec, make_reward, run_blocking
@@ -101,7 +101,7 @@ async def test_numbers_have_the_same_keys_always() -> None:
 
 
 async def test_raise_names_the_reason_and_the_id() -> None:
-    with pytest.raises(CallTimeout, match="t-timeout.*too slow"):
+    with pytest.raises(CallTimeoutError, match="t-timeout.*too slow"):
         await reward(on_unscored="raise").results([attempt("success"), attempt("timeout")])
 
 

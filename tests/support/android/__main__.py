@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from tests.support.android.host import FakeAdb
 
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.until_eof:
                 threading.Thread(target=_wait_for_eof, args=(ended,), daemon=True).start()
             ended.wait()
-    except (UsageError, EnvironmentFailure) as error:
+    except (UsageError, EnvironmentFailedError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

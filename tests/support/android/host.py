@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import unquote
 
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from tests.support.android.adb_server import AdbServer
 from tests.support.android.console import console
 from tests.support.android.phone import Fault, Phone, known_fault
@@ -245,7 +245,7 @@ class FakeAdb:
             self._end()
             thread.join(30)
             if thread.is_alive():
-                raise EnvironmentFailure("the fake adb server did not end")
+                raise EnvironmentFailedError("the fake adb server did not end")
 
     async def _snapshot(self, serial: str, what: str, name: str) -> None:
         self.snapshot(what, name, serial)
@@ -260,7 +260,7 @@ class FakeAdb:
                     serve = console(phone.avd, partial(self.server.remove, phone.serial), partial(self._snapshot, phone.serial))
                     listeners.append(await Listener(serve).open(int(phone.serial.removeprefix(SERIAL_START))))
             except OSError as error:
-                ready.set_exception(EnvironmentFailure(f"the fake adb server does not start: {error}"))
+                ready.set_exception(EnvironmentFailedError(f"the fake adb server does not start: {error}"))
                 return
             self.port, self.control_port = listeners[0].port, listeners[1].port
             loop, ended = asyncio.get_running_loop(), asyncio.Event()

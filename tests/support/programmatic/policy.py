@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prill.errors import NoEvidence
+from prill.errors import NoEvidenceError
 from prill.types import Action, Observation, Step, Task
 from tests.support.programmatic.nodes import action_of, nodes_of
 from tests.support.programmatic.screen import Move, Screen
@@ -32,9 +32,9 @@ class Programmatic:
         self._goal, self._done, self._waiting = task.goal, [], []
 
     async def act(self, observation: Observation) -> Step:
-        """The next move of the plan, as an action. Raises NoEvidence where the page is not there as text."""
+        """The next move of the plan, as an action. Raises NoEvidenceError where the page is not there as text."""
         if observation.text is None:
-            raise NoEvidence("a programmatic policy reads the page's text, and this observation has none")
+            raise NoEvidenceError("a programmatic policy reads the page's text, and this observation has none")
         thought = None
         if not self._waiting:
             try:

@@ -12,7 +12,7 @@ import pytest
 
 from prill.config.registry import options_of
 from prill.episodes.loop import run_episode
-from prill.errors import NoEvidence, Truncated, Unparsable, UsageError
+from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, UsageError
 from prill.papers.mind2web.mindact.agent import MindAct, MindActSpec, SelfMAP, SelfMAPSpec
 from prill.policies.registry import make_policy
 from prill.protocols import Demonstrator, LanguageModel, Message
@@ -100,7 +100,13 @@ async def test_none_of_them_is_no_error(answers: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [Unparsable("the reply is empty"), "", "<think>B.</think>\n", "<think>B. or C.", Truncated("cut", "<think>Answer: B.")],
+    [
+        UnparsableError("the reply is empty"),
+        "",
+        "<think>B.</think>\n",
+        "<think>B. or C.",
+        TruncatedError("cut", "<think>Answer: B."),
+    ],
 )
 async def test_no_answer_breaks_the_turn_off(line: str | Exception) -> None:
     """Neither a choice nor none of them: the turn is counted apart, whatever was chosen before."""
@@ -159,7 +165,7 @@ async def test_written_elements_need_no_letters() -> None:
 
 
 async def test_a_cut_answer_is_taken_as_it_is() -> None:
-    model = ScriptedModel([Truncated("cut", "C. Action: CLICK Value")])
+    model = ScriptedModel([TruncatedError("cut", "C. Action: CLICK Value")])
     (step,) = await played(MindAct(model), seen("One", "Two"))
     assert step.action.target == "12"
 
@@ -285,7 +291,7 @@ async def test_kept_sentences_need_no_model(tmp_path: Path) -> None:
     lines = [json.dumps({"key": key, "text": f"since {key}"}) for key in ("t0_u0_11", "t1_u0_12")]
     kept.write_text("\n".join(lines) + '\n{"key": "t1_u1')  # the run was killed here
     spec = SelfMAPSpec(rationales=kept, snippets=9)
-    with pytest.raises(NoEvidence, match="has no rationale for t1_u1_12: name a model"):
+    with pytest.raises(NoEvidenceError, match="has no rationale for t1_u1_12: name a model"):
         await played(SelfMAP(ScriptedModel([]), spec), seen("One", "Two"), task=LATER)
     model = ScriptedModel(["None"])
     shorter = replace(TASK, earlier=EARLIER[:1])
@@ -319,9 +325,9 @@ async def test_rewriting_takes_history_s_place() -> None:
 
 async def test_empty_rewriting_is_never_kept(tmp_path: Path) -> None:
     """Nothing, or thoughts alone, is no instruction: the episode breaks off, and the next run asks again."""
-    for said in ("", "<think>hm</think> ", Truncated("cut", "<think>which kettle")):
+    for said in ("", "<think>hm</think> ", TruncatedError("cut", "<think>which kettle")):
         policy = MindAct(ScriptedModel(["A."]), MindActSpec(rewrites=tmp_path / "r.jsonl"), rewrite_model=ScriptedModel([said]))
-        with pytest.raises((Unparsable, Truncated)):
+        with pytest.raises((UnparsableError, TruncatedError)):
             await played(policy, seen("One", "Two"), task=LATER)
     assert not (tmp_path / "r.jsonl").exists()
 
@@ -339,10 +345,10 @@ async def test_chat_models_see_examples_and_quotes() -> None:
 
 async def test_states_of_others_are_no_evidence() -> None:
     for text in (None, "a page", page("One")):
-        with pytest.raises(NoEvidence, match="recorded pages"):
+        with pytest.raises(NoEvidenceError, match="recorded pages"):
             await played(MindAct(ScriptedModel([])), Observation(text=text))
     bare = replace(EARLIER[0], steps=(Step(Observation(), EARLIER[0].steps[0].action),))
-    with pytest.raises(NoEvidence, match="turn 1 of the conversation has no page"):
+    with pytest.raises(NoEvidenceError, match="turn 1 of the conversation has no page"):
         await played(MindAct(ScriptedModel([])), seen("One", "Two"), task=replace(TASK, earlier=(bare,)))
 
 
@@ -387,7 +393,7 @@ async def test_lessons_are_made_inside_a_loop(tmp_path: Path) -> None:
 
 def test_a_page_without_candidates_teaches_none() -> None:
     run = turn("t", "g", "[b]  x -> CLICK", words=())
-    with pytest.raises(Unparsable, match="none of its candidates"):
+    with pytest.raises(UnparsableError, match="none of its candidates"):
         MindAct(ScriptedModel([])).demonstrate(run, 0)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prill.errors import NoEvidence
+from prill.errors import NoEvidenceError
 from prill.papers.embedders import TfidfEmbedder, normalized
 from prill.papers.mind2web.mindact.memory import History, Order, Recall, Snippet, memory_of
 from prill.papers.mind2web.pages.state import PageState
@@ -127,5 +127,5 @@ def test_a_turn_without_pages_says_so() -> None:
     run = TASK.earlier[1]
     bare = tuple(Step(Observation(), step.action) for step in run.steps)
     memory = memory_of(conversation(TASK.earlier[0], Trajectory(id="t1", task=run.task, steps=bare)))
-    with pytest.raises(NoEvidence, match="turn 2 of the conversation has no page at step 1"):
+    with pytest.raises(NoEvidenceError, match="turn 2 of the conversation has no page at step 1"):
         memory[1].state()

@@ -10,7 +10,7 @@ import pytest
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.shop import Play
 from prill.episodes.loop import run_episode
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailedError, UsageError
 from prill.papers.step.airline import desk as site
 from prill.papers.step.airline.desk import solution
 from prill.papers.step.airline.environment import LIMITS, PUBLIC, SCENARIOS, Airline, AirlineSpec, Service, service_of
@@ -76,9 +76,9 @@ async def test_unknown_scenarios_are_usage_errors(service: Service, tmp_path: Pa
 
 
 async def test_absent_service_is_a_failure(service: Service, tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFailure, match="does not answer get-random-scenario"):
+    with pytest.raises(EnvironmentFailedError, match="does not answer get-random-scenario"):
         await Airline(tmp_path, Service("http://127.0.0.1:9")).task("book-flight", 0)
-    with pytest.raises(EnvironmentFailure, match="status 403") as refused:
+    with pytest.raises(EnvironmentFailedError, match="status 403") as refused:
         await Airline(tmp_path, Service(service.address, "nonsense")).task("book-flight", 0)
     assert "nonsense" not in str(refused.value) + repr(Service("http://a", "nonsense"))
 
