@@ -11,8 +11,8 @@ from prill.protocols import LanguageModel, Message
 async def said_by(model: LanguageModel, messages: Sequence[Message], *, max_tokens: int, prompt: str) -> str:
     """What the model answers; where it was cut, as far as it goes: small models go on after an answer that is whole.
 
-    Raises the model's errors: TruncatedError only where nothing was said, UnparsableError for an empty reply. Thoughts alone say
-    nothing.
+    Raises the model's errors: TruncatedError only where nothing was said, UnparsableError for an empty reply. Thoughts alone
+    say nothing.
     """
     try:
         text = (await model.complete(messages, max_tokens=max_tokens, prompt=prompt)).text

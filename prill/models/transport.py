@@ -365,8 +365,8 @@ class Endpoint:
         come: by then it may be known that the endpoint wants it in another form.
 
         Raises RejectedError for what retries cannot mend, TransportError or CallTimeoutError when they are used up,
-        BudgetSpentError before a call that the budget does not cover, EndpointError when no request can succeed, EndpointGoneError when none has
-        for a while.
+        BudgetSpentError before a call that the budget does not cover, EndpointError when no request can succeed,
+        EndpointGoneError when none has for a while.
         """
         if (answers := _answers.get()) is not None:
             return self._given(*answers(self, body()), stats)
