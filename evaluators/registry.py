@@ -19,6 +19,7 @@ asks (`base_url`, `budget_usd`, …), and those that go around any judge (`Aroun
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -28,7 +29,7 @@ from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta
 
-from prill.captioner.registry import make_captioner
+from prill.captioner.registry import CaptionerConfig, captioner_for, make_captioner
 from prill.checks import expect_judge
 from prill.config.registry import Entry, Maker, Option, OptionError, Registry, nearest, options_of, read_options
 from prill.config.toml import read_table
@@ -41,10 +42,11 @@ from prill.io.cache import DiskCache
 from prill.io.store import read_labels
 from prill.models.devices import at_the_same_time
 from prill.models.ledger import Budget, spending_from
-from prill.models.registry import ModelConfig, cache_in, make_model, model_options
+from prill.models.registry import ModelConfig, ModelLike, cache_in, make_model, model_options
 from prill.protocols import Captioner, Evaluator, LanguageModel
 
 _HERE = "prill.evaluators.registry"
+_log = logging.getLogger("prill.runs")
 JUDGES = Registry(
     "judge",
     {
@@ -187,6 +189,86 @@ def make_judge(
             raise UsageError(f"{place}judges of judges without end: one names itself, or they are too many") from None
     expect_judge(judge)
     return Around(**read_options(Around, options, "a judge that is made already", lax=lax)).put_around(judge)
+
+
+def make_run_judge(
+    judge: JudgeLike,
+    *,
+    model: ModelLike | None = None,
+    policy_model: ModelLike | None = None,
+    concurrency: int = 16,
+    trajectories: Sequence[str | Path] = (),
+    captioner: str | None = None,
+    path: str = "judge",
+) -> Evaluator:
+    """The judge of a run.
+
+    Args:
+        judge: What describes it.
+        model: The model of the run: for a judge that names none, and for the parts of a described judge that name none.
+        policy_model: The same where the policy of the run asks it; a judge that asks no model has no use for it.
+        concurrency: Most calls at once, for models that do not say otherwise.
+        trajectories: Files by which a captioner is chosen where one is needed and none is named.
+        captioner: The captioner in that case, where there are no files yet.
+        path: Where the judge stands in the run's configuration, for messages.
+
+    Raises:
+        OptionError: An option of the judge is wrong; the message names its path.
+        UsageError: The options do not describe a judge.
+    """
+    if not isinstance(judge, str | Mapping | JudgeConfig):
+        return make_judge(judge)
+    described = JudgeConfig.read(judge, path)
+    name, options = described.name, dict(described.mapping())
+    del options["name"]
+    if policy_model is not None and (name.endswith(DESCRIPTIONS) or takes_a_model(name)):
+        model = policy_model
+    shared = None if model is None else ModelConfig.read(model, "model")
+    if shared is not None and not isinstance(shared, ModelConfig):  # a made model
+        options.setdefault("model", shared)
+        shared = None
+    if "captioner" in options:
+        options["captioner"] = _run_captioner(options["captioner"], {} if shared is None else shared.options, concurrency)
+    if shared is not None and not name.endswith(DESCRIPTIONS) and "model" in judge_options(name) and not takes_a_model(name):
+        options.setdefault("model", shared.name)  # a fitted judge's model is a file
+    elif shared is not None and not name.endswith(DESCRIPTIONS) and not takes_a_model(name):
+        raise UsageError(f"model: judge {name!r} asks no model", parameters=("model",))
+
+    def choose_captioner() -> str:
+        if captioner is not None:
+            return captioner
+        if not trajectories:
+            raise UsageError("captioner is missing: no trajectory is here yet to choose it by; name text, ocr or given")
+        chosen = captioner_for(trajectories)
+        _log.info("captioner: %s, by what the first trajectory has", chosen)
+        return chosen
+
+    try:
+        return make_judge(
+            name,
+            defaults={"concurrency": concurrency},
+            choose_captioner=choose_captioner,
+            shared_model=shared,
+            **options,
+        )
+    except OptionError as error:
+        if name.endswith(DESCRIPTIONS):  # it names that file
+            raise
+        raise OptionError(f"{path}.{error}", error.option) from None
+
+
+def _run_captioner(captioner: Any, shared: Mapping[str, Any], concurrency: int) -> Any:
+    """The captioner's table; its model is at the place of the run's unless it says otherwise."""
+    if not isinstance(captioner, str | Mapping | CaptionerConfig):
+        return captioner
+    table = CaptionerConfig.read(captioner, "judge.captioner").mapping()
+    if table["name"] == "vlm" and "model" not in table:
+        raise UsageError("judge.captioner.model is missing: name the model that looks at the screenshots")
+    if "model" in table:
+        names = model_options(name_of(table["model"]))
+        usual = {"concurrency": concurrency, **shared}
+        return {**{key: value for key, value in usual.items() if key in names}, **table}
+    return table if len(table) > 1 else table["name"]
 
 
 def judge_options(name: str) -> Mapping[str, Option]:

@@ -21,14 +21,13 @@ from prill.config.registry import Option, read_value
 from prill.config.toml import parse_toml
 from prill.config.values import Config, PartConfig
 from prill.errors import EndpointError, UsageError
-from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike
+from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike, make_run_judge
 from prill.io.lines import is_stream
 from prill.io.outputs import expect_place
 from prill.io.tables import data_frame
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.protocols import Evaluator
 from prill.runs.base import VerdictFile, kept_transcripts, log, opened_folders, synchronous
-from prill.runs.judges import make_run_judge
 from prill.runs.plan import RunPlan, in_file, plan_judging
 from prill.runs.score import priced_model
 from prill.scoring.scorer import Tally

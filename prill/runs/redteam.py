@@ -28,7 +28,7 @@ from prill.evaluators.meta.redteam import (
     worst_by_family,
 )
 from prill.evaluators.metrics import DRAWS
-from prill.evaluators.registry import JudgeLike
+from prill.evaluators.registry import JudgeLike, make_run_judge
 from prill.io.outputs import Content, check_output, expect_place, write_output
 from prill.io.store import encode
 from prill.io.tables import Table, Tabular
@@ -36,7 +36,6 @@ from prill.io.truth import SourceOption, TruthOption
 from prill.models.registry import ModelLike
 from prill.protocols import Evaluator
 from prill.runs.base import TrajectoryFiles, count_lines, log, opened_folders, preformatted, run_budget, synchronous
-from prill.runs.judges import make_run_judge
 from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, together
 from prill.runs.score import priced_model
 from prill.scoring.scorer import Tally, lasting_keys

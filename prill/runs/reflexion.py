@@ -17,7 +17,7 @@ from prill.emulators.task_source import fingerprint
 from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
 from prill.evaluators.baselines import NoiseSpec, NoisyLabels
-from prill.evaluators.registry import AROUND, JudgeConfig, JudgeLike, make_judge
+from prill.evaluators.registry import AROUND, JudgeConfig, JudgeLike, make_judge, make_run_judge
 from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import check_output, expect_place, write_output
 from prill.io.tables import data_frame
@@ -30,7 +30,6 @@ from prill.refine.reflector import LessonsConfig, Reflective, Reflector, Reflect
 from prill.refine.reflexion import Challenge, LabelJudge, Play, Stage, check_again, play_again
 from prill.refine.retries import RetrySpec, with_second_opinion
 from prill.runs.base import synchronous
-from prill.runs.judges import make_run_judge
 from prill.runs.plan import NOTHING_RECORDED, RunPlan, times, together
 from prill.runs.rollout.cases import Case
 from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, Session, session, template_of_case

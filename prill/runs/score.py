@@ -15,7 +15,7 @@ from msgspec import Meta
 from prill.config.values import Config, name_of
 from prill.errors import UsageError
 from prill.evaluators.combine import Savings, cascade_inside, savings
-from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike
+from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike, make_run_judge
 from prill.io.lines import is_stream
 from prill.io.outputs import check_output, is_stdout
 from prill.io.shards import Shard
@@ -25,7 +25,6 @@ from prill.models.registry import ModelConfig, ModelLike
 from prill.protocols import Evaluator
 from prill.runs.base import TrajectoryFiles, VerdictFile, kept_transcripts, opened_folders, run_budget, synchronous
 from prill.runs.cautions import fitted_on, hard_scores, left_out, strangers, unknown_keys, weaker_second
-from prill.runs.judges import make_run_judge
 from prill.runs.plan import RunPlan, plan_judging, seconds_each
 from prill.scoring import scorer as scoring
 from prill.scoring.engines import EngineLike, make_engine

@@ -9,11 +9,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from prill.evaluators.registry import make_run_judge
 from prill.models.registry import ModelLike
 from prill.refine.rewards.reward import Reward, RewardConfig
 from prill.refine.rewards.watch.live import make_watch
 from prill.runs.base import run_budget
-from prill.runs.judges import make_run_judge
 from prill.service import server
 from prill.service.spec import ServiceSpec
 
