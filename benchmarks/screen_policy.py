@@ -47,9 +47,9 @@ TEMPLATE = """\
 {%- endmacro -%}
 {%- for turn in messages -%}<|im_start|>{{ turn.role }}{{ words(turn.content) }}<|im_end|>{%- endfor -%}
 {%- if add_generation_prompt -%}<|im_start|>assistant{%- endif -%}"""
-LEARNING = {"learning_rate": 2e-3, "schedule": "cosine", "warmup": 0.05, "beta2": 0.98, "dropout": 0.0}
-TRAINING = {
-    "preset": "qwen3-vl",
+LEARNING: dict[str, Any] = {"learning_rate": 2e-3, "schedule": "cosine", "warmup": 0.05, "beta2": 0.98, "dropout": 0.0}
+PRESET = "qwen3-vl"
+TRAINING: dict[str, Any] = {
     "batch": 16,
     "micro_batch": 16,
     "held_out": 0.0,
@@ -86,8 +86,7 @@ def run(args: argparse.Namespace) -> prill.FilteredBCResult:
     weights = out / "untrained"
     if not (weights / "config.json").exists():
         untrained(rows, weights)
-    base = {**TRAINING, **LEARNING, "name": TRAINING["preset"], "model": str(weights), "method": "full", "steps": args.steps}
-    base.pop("preset")
+    base = prill.PresetConfig(PRESET, **TRAINING, **LEARNING, model=str(weights), method="full", steps=args.steps)
     prill.train(prill.TrainPolicyConfig(rows=rows, output=out / "base", preset=base), progress=told(out / "base.log"))
     study = prill.FilteredBCConfig(
         output=out / "study",
@@ -97,6 +96,7 @@ def run(args: argparse.Namespace) -> prill.FilteredBCResult:
         attempts={"seeds": f"0-{args.attempts - 1}", "temperature": 1.0},
         evaluation={"seeds": f"{EVALUATION}-{EVALUATION + args.evaluation - 1}"},
         training={
+            "preset": PRESET,
             **TRAINING,
             **LEARNING,
             "rank": 32,
@@ -113,18 +113,43 @@ def run(args: argparse.Namespace) -> prill.FilteredBCResult:
     return prill.filtered_bc(study)
 
 
+class Colour:
+    """Teaches click-color, whose page has no text: clicks the middle of what has the colour that the goal names.
+
+    Where more than the box has it (white, and black as the borders are), it misses, and the oracle leaves the episode out.
+    """
+
+    def reset(self, task: prill.Task) -> None:
+        self.name = task.goal.removeprefix("Click on the ").partition(" ")[0]
+
+    async def act(self, observation: prill.Observation) -> prill.Step:
+        from PIL import Image, ImageChops, ImageColor, ImageOps
+
+        with Image.open(observation.screenshot or "") as file:
+            picture = file.convert("RGB")
+        top = 100  # below the instruction
+        below = picture.crop((0, top, *picture.size))
+        apart = ImageChops.difference(below, Image.new("RGB", below.size, ImageColor.getrgb(self.name))).convert("L")
+        box = ImageOps.invert(apart).point(lambda level: 255 * (level == 255)).getbbox()
+        if box is None:
+            return prill.Step(observation, prill.Action("stop", "stop"))
+        x, y = (box[0] + box[2]) / 2 / picture.width, (top + (box[1] + box[3]) / 2) / picture.height
+        return prill.Step(observation, prill.Action("click", f"click {self.name}", point=(x, y)))
+
+
 def scripted_rows(out: Path, tasks: Sequence[str], episodes: int, workers: int) -> Path:
     """Rows of scripted play, as the policy `screen` is asked and answers."""
     played = out / "teacher"
-    config = prill.RolloutConfig(
-        environment=prill.MiniWobConfig(tasks=tasks, announce_end=True),
-        policy="scripted",
-        seeds=f"{TEACHER}-{TEACHER + episodes - 1}",
-        max_steps=1,
-        workers=workers,
-        output=played,
-    )
-    print(prill.rollout(config))
+    for task in tasks:
+        config = prill.RolloutConfig(
+            environment=prill.MiniWobConfig(tasks=[task], announce_end=True),
+            policy=f"{__file__}:Colour" if task == "click-color" else "scripted",
+            seeds=f"{TEACHER}-{TEACHER + episodes - 1}",
+            max_steps=1,
+            workers=workers,
+            output=played,
+        )
+        print(prill.rollout(config))
     verdicts = out / "teacher-verdicts.jsonl"
     labels = {"name": "oracle", "labels": str(played / "labels.jsonl")}
     prill.score(prill.ScoreConfig(trajectories=[played / "trajectories.jsonl"], output=verdicts, judge=labels))
