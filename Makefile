@@ -102,7 +102,7 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 
 # MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium. libwebarena: its 812 task configurations.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,anthropic,mind2web,dev]'
+	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,anthropic,papers,dev]'
 	$(PIP) --no-deps miniwob libwebarena
 	@touch $@
 
@@ -182,13 +182,13 @@ with_nemo-gym  = fastapi itsdangerous uvicorn hydra-core omegaconf orjson reques
 with_ms-swift  = "transformers>=5.5.3,<5.20" "datasets<4.8.5" "peft<0.21" "trl<1.0" accelerate modelscope aiohttp json-repair pandas requests pyyaml einops
 with_llama-factory = "transformers<=5.6.0" "datasets<=4.0.0" "peft<=0.18.1" "trl<=0.24.0" "accelerate<=1.11.0" omegaconf pandas
 with_axolotl   = transformers==5.16.1 datasets==4.8.4 peft==0.20.0 trl==1.9.0 accelerate==1.13.0 pydantic==2.12.5 addict pyyaml requests colorama posthog numba
-with_ray       = "ray[data]==2.60.0" pytest pytest-asyncio hypothesis
+with_ray       = ray==2.60.0 pytest pytest-asyncio hypothesis
 $(VENV)/frameworks/%/.installed: $(VENV)/.created
 	@mkdir -p $(@D)
 	@if timeout 1200 sh -exc '$(PYTHON) -m venv $(@D); pip="$(@D)/bin/python -m pip --disable-pip-version-check install --no-compile"; $$pip uv; \
 	        uv="$(@D)/bin/uv pip install --python $(@D)/bin/python"; \
 	        $(if $(filter verl ms-swift llama-factory axolotl,$*),$$pip torch==2.13.0+cpu;) $(if $(alone_$*),$$uv --no-deps $(alone_$*);) \
-	        $$uv $(with_$*) msgspec numpy pillow pybase64 tqdm "openai[aiohttp]>=2.54"; \
+	        $$uv $(with_$*) msgspec numpy scipy pillow pybase64 tqdm aiohttp "openai>=2.54"; \
         $(if $(filter ms-swift,$*),$$uv --no-deps torchvision==0.28.0 qwen-vl-utils==0.0.14; $(@D)/bin/python tests/models/vllm_environment.py)' >$(@D)/install.log 2>&1; \
 	then touch $@; else echo '$* cannot be installed here (see $(@D)/install.log): its tests will be skipped'; fi
 

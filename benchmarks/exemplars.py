@@ -1,11 +1,11 @@
 """Makes exemplars such as come with prill for the policy `synapse`: plays solutions of the paper's 48 tasks.
 
-    python benchmarks/exemplars.py DIR                                all of them; what DIR has already stays
-    python benchmarks/exemplars.py DIR --tasks click-menu,terminal    some tasks
+    PYTHONPATH=. python benchmarks/exemplars.py DIR                                all of them; what DIR has already stays
+    PYTHONPATH=. python benchmarks/exemplars.py DIR --tasks click-menu,terminal    some tasks
 
 Needs the extra `web` and the MiniWoB++ pages, and no language model: below stands what is done for each task, and what the
-page does not reward in full is left out. Pages are put into few words by the code of policies/synapse/prompts. Seeds begin at
-1000; those of the paper, and of `prill bench`, are 0 to 49.
+page does not reward in full is left out. Pages are put into few words by the code of papers/synapse/prompts. Seeds begin at
+1000; those of the paper, and of `prill papers bench`, are 0 to 49.
 Of the solutions it keeps few that say the most: those from which the solutions of other seeds follow by changing words alone.
 """
 
@@ -23,14 +23,14 @@ from msgspec.structs import replace
 
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
-from prill.policies.embedders import TfidfEmbedder
-from prill.policies.synapse.agent import Synapse, SynapseSpec
-from prill.policies.synapse.growth import exemplar_of
-from prill.policies.synapse.memory import EXEMPLARS, Exemplar, Memory, Turn, key_text
-from prill.policies.synapse.prompting import task_table
+from prill.papers.embedders import TfidfEmbedder
+from prill.papers.synapse.agent import Synapse, SynapseSpec
+from prill.papers.synapse.growth import exemplar_of
+from prill.papers.synapse.memory import EXEMPLARS, Exemplar, Memory, Turn, key_text
+from prill.papers.synapse.prompting import task_table
 from prill.protocols import Form, Message, Reply
-from prill.testing.programmatic.synapse import ExemplarFollower, adapted, seen_of
 from prill.types import Usage
+from tests.support.programmatic.synapse import ExemplarFollower, adapted, seen_of
 
 SEEDS = range(1000, 1030)
 ENOUGH = 6  # solutions to choose from

@@ -16,7 +16,7 @@ from functools import partial
 
 from lxml import etree
 
-from prill.pages.tree import Page
+from prill.papers.mind2web.pages.tree import Page
 
 _WORDS = [
     "sale",

@@ -1,6 +1,6 @@
-"""Which tasks of MiniWoB++ the programs of prill.testing.programmatic solve: episodes by task, and by the papers' lists.
+"""Which tasks of MiniWoB++ the programs of tests.support.programmatic solve: episodes by task, and by the papers' lists.
 
-Run:   python benchmarks/solver.py [--seeds 5] [--first-seed 0] [--staged] [--tasks NAME,NAME]
+Run:   PYTHONPATH=. python benchmarks/solver.py [--seeds 5] [--first-seed 0] [--staged] [--tasks NAME,NAME]
 Needs: Chromium, playwright, miniwob.
 45: SteP (arXiv 2310.03720). 43: structured reflection (arXiv 2310.08740). 64: Synapse (arXiv 2306.07863), seen and unseen.
 An episode counts as solved when the page's own reward is above 0. Every failure is told with its goal on stderr.
@@ -15,10 +15,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from prill.bench import paper_names, read_paper, tasks_of
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
-from prill.testing.programmatic.policy import Programmatic
+from prill.papers.bench import paper_names, read_paper, tasks_of
+from tests.support.programmatic.policy import Programmatic
 
 LISTS = {paper.list_name: tasks_of(paper) for paper in map(read_paper, paper_names("miniwob")) if paper.list_name}
 

@@ -1,7 +1,7 @@
 """Structured reflection on the 13 n-screen tasks of MiniWoB++, with a planner that errs on purpose, beside the paper's figures:
-`python benchmarks/structured_reflection.py OUT [--seeds 3] [--slips 0,1] [--misjudged 1]`.
+`PYTHONPATH=. python benchmarks/structured_reflection.py OUT [--seeds 3] [--slips 0,1] [--misjudged 1]`.
 
-No model is needed: `prill.testing.programmatic.structured` plans and reflects by program. The figures are counts, so a busy
+No model is needed: `tests.support.programmatic.structured` plans and reflects by program. The figures are counts, so a busy
 machine changes none of them. Give each setting a folder of its own.
 """
 
@@ -14,27 +14,27 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from prill.bench import read_paper
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.emulators.pool import Pool
 from prill.io.store import read_trajectories
-from prill.policies.structured_reflection.actions import clicked, line_of
-from prill.policies.structured_reflection.agent import (
+from prill.papers.bench import read_paper
+from prill.papers.structured_reflection.actions import clicked, line_of
+from prill.papers.structured_reflection.agent import (
     REPLAYED,
     StructuredReflection,
     StructuredSpec,
     planning_calls,
 )
-from prill.policies.structured_reflection.memory import Rules, memory_of
-from prill.policies.structured_reflection.screen import read_screen
+from prill.papers.structured_reflection.memory import Rules, memory_of
+from prill.papers.structured_reflection.screen import read_screen
 from prill.protocols import Learner
 from prill.refine.outcomes import Results
 from prill.refine.reflexion import Challenge, Play, Stage, play_again
 from prill.refine.retries import RetrySpec
 from prill.refine.trials import category_means, completion, more_than_lost, paired_t, solved_by, within
-from prill.testing.programmatic.structured import StructuredPlanner
 from prill.types import Task, Trajectory
+from tests.support.programmatic.structured import StructuredPlanner
 
 CATEGORY = "n-screen-n-step"
 

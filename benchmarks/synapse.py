@@ -1,7 +1,7 @@
 """What wrong verdicts cost an agent that learns by exemplars: success of Synapse against its judge's precision.
 
-    python benchmarks/synapse.py LOG              the table: memories grown from runs of which a share is wrongly accepted
-    python benchmarks/synapse.py LOG --svg FILE   besides, the same as a picture
+    PYTHONPATH=. python benchmarks/synapse.py LOG             the table: memories from runs of which a share is wrongly accepted
+    PYTHONPATH=. python benchmarks/synapse.py LOG --svg FILE  besides, the same as a picture
 
 Every episode is a line of LOG, so the same command goes on where it was stopped. Needs the extra `web` and the MiniWoB++ pages,
 and no language model: the agent asks `ExemplarFollower`, which does what the most similar exemplar did, so a wrong exemplar
@@ -27,14 +27,14 @@ from tqdm import tqdm
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
 from prill.evaluators.metrics import intervals, wilson
-from prill.policies.embedders import TfidfEmbedder
-from prill.policies.synapse.agent import Synapse, SynapseSpec
-from prill.policies.synapse.growth import grow
-from prill.policies.synapse.memory import Memory
+from prill.papers.embedders import TfidfEmbedder
+from prill.papers.synapse.agent import Synapse, SynapseSpec
+from prill.papers.synapse.growth import grow
+from prill.papers.synapse.memory import Memory
 from prill.protocols import Form, LanguageModel, Message, Reply
-from prill.testing.programmatic.synapse import ExemplarFollower
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
 from prill.ui.report.lines import Line, Point, line_chart
+from tests.support.programmatic.synapse import ExemplarFollower
 
 JUDGE = EvaluatorInfo(name="benchmark", version="1")
 # Tasks whose solutions have one length, so that a run is an exemplar for other seeds, and of which no two are alike.

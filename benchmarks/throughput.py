@@ -2,11 +2,11 @@
 
 Run:   .venv/bin/python benchmarks/throughput.py [--only WAY,WAY] [--seconds 10] [--memory] [--out FILE.json]
 Shows: verdicts a second, CPU a verdict of the client, of the processes it started, and of the server, and peak memory; text
-       only, and with a 1280x720 screenshot each; for prill, prill that keeps transcripts, a bare loop over aiohttp (the least
-       that any client in Python can do), one over the SDK's asynchronous client, a plain loop, and a pool of 10 worker
-       processes (how the original code did it). The server has one core and the client another. "1 process" and
-       "2 processes" are `prill score --processes`, with two cores for the client and the server together; in "1 core" one
-       process and the server have one core together.
+       only, and with a 1280x720 screenshot each; for prill, prill that keeps transcripts, prill with its requests carried by
+       the SDK's asynchronous client ("over SDK"), a bare loop over aiohttp (the least that any client in Python can do), one
+       over that client of the SDK, a plain loop, and a pool of 10 worker processes (how the original code did it). The server
+       has one core and the client another. "1 process" and "2 processes" are `prill score --processes`, with two cores for
+       the client and the server together; in "1 core" one process and the server have one core together.
        `ideal` is concurrency / latency. `2 cores` is what two cores of nobody else's could do by the CPU measured, if no
        process had to wait for another one: it holds on a busy machine too, where the verdicts a second mean nothing.
        Starting, which is part of the verdicts a second, is left out of the CPU a verdict and shown as seconds of CPU.
@@ -34,7 +34,7 @@ from typing import Any
 
 LATENCY = 0.2
 MODEL = "mock"
-_OURS = ("prill", "transcripts", "1 core", "1 process", "2 processes")
+_OURS = ("prill", "over SDK", "transcripts", "1 core", "1 process", "2 processes")
 
 
 def cores(way: str, apart: int) -> set[int]:
@@ -119,6 +119,37 @@ def with_prill(
         assert not tally.unscored, tally.unscored
 
 
+def with_prill_over_sdk(base_url: str, path: Path, concurrency: int, images: bool) -> None:
+    """prill, its requests carried by the SDK's client, of whose layers it uses as few as it can."""
+    from functools import cache
+    from types import SimpleNamespace
+
+    import httpx2
+    import openai
+
+    from prill.models.transport import Endpoint
+
+    @cache
+    def client(loop: asyncio.AbstractEventLoop) -> openai.AsyncOpenAI:
+        http = openai.DefaultAioHttpClient(limits=httpx2.Limits(max_connections=concurrency))
+        return openai.AsyncOpenAI(base_url=base_url, api_key="x", max_retries=0, http_client=http)
+
+    async def exchange(self: Endpoint, connection: object, method: str, path: str, body: bytes | None = None) -> Any:
+        sdk, kind = client(asyncio.get_running_loop()), {"headers": {"Content-Type": "application/json"}}
+        try:
+            answer = await (
+                sdk.get(path, cast_to=httpx2.Response)
+                if method == "GET"
+                else sdk.post(path, cast_to=httpx2.Response, content=body, options=kind)
+            )
+        except openai.APIStatusError as error:
+            answer = error.response
+        return SimpleNamespace(status=answer.status_code, reason="", headers=answer.headers), answer.content
+
+    Endpoint._exchange = exchange  # type: ignore[method-assign, assignment]
+    with_prill(base_url, path, concurrency, images)
+
+
 def with_bare_aiohttp(base_url: str, rows: list[dict[str, object]], concurrency: int) -> None:
     import aiohttp
 
@@ -188,8 +219,6 @@ def timed(run: Callable[[], None]) -> tuple[float, float, float]:
 def measure(args: argparse.Namespace) -> None:
     """One row, in this process; prints it as JSON."""
     os.sched_setaffinity(0, cores(args.way, 0))
-    import openai  # noqa: F401 (loaded outside the measured time, for all ways alike)
-
     gc.set_threshold(10_000)  # as the command does; for all ways alike
 
     path = Path(args.input)
@@ -199,6 +228,7 @@ def measure(args: argparse.Namespace) -> None:
     few.write_text("".join(islice(path.open(), 2)))
     ways: dict[str, Callable[[Path, list[dict[str, object]]], None]] = {
         "prill": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images),
+        "over SDK": lambda path, rows: with_prill_over_sdk(args.base_url, path, args.concurrency, args.images),
         "transcripts": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images, transcripts=True),
         "1 core": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images),
         "1 process": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images),
@@ -292,6 +322,8 @@ def main() -> None:
             ("prill", 16),
             ("prill", 64),
             ("prill", 256),
+            ("over SDK", 64),
+            ("over SDK", 256),
             ("transcripts", 64),
             ("transcripts", 256),
             ("1 core", 64),

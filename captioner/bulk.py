@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -20,32 +19,18 @@ from prill.captioner.recorded import GivenCaption
 from prill.captioner.vision import unmarked
 from prill.errors import InputError, NoEvidence, PrillError, Unscored, UsageError
 from prill.io.cache import scratch_database
+from prill.io.lines import read_lines
 from prill.io.outputs import check_output, expect_place
 from prill.io.store import BadLine, Intake
 from prill.models.ledger import metered
 from prill.protocols import Bounded, Captioner, Engine, RecordedCaptioner
 from prill.scoring.engines import make_engine
 from prill.scoring.items import Stop
-from prill.scoring.parts import (
-    Ended,
-    Shards,
-    StopFile,
-    attempt,
-    in_parts,
-    pack,
-    read_part,
-    shard_of,
-    unpacked_here,
-    whole_lines,
-    work_off,
-)
-from prill.scoring.process import Setup
 from prill.scoring.scorer import RunTally
-from prill.scoring.seats import Share
+from prill.scoring.shards import Ended, ShardedRun, Shards, StopFile, read_part, shard_of, take_once, unpacked
 from prill.types import Observation
 
 CONCURRENCY = 16
-_PICTURES = 64  # of a part
 
 
 @dataclass(slots=True, kw_only=True)
@@ -210,7 +195,7 @@ class _Run:
     progress: Callable[[CaptionTally], None]
     put_off: list[str] | None = None  # pictures that are to be captioned elsewhere
     unreadable: list[str] = field(default_factory=list)
-    _begun: set[str] = field(default_factory=set)
+    begun: set[str] = field(default_factory=set)
 
     async def work(self, pictures: Iterator[Picture], workers: int) -> None:
         """Captions the files, so many at a time. After a first error no file is begun; it is raised when the others ended."""
@@ -236,10 +221,10 @@ class _Run:
             self.unreadable.append(str(error))
             self.tally.fail("input", str(error))
             return
-        if id in self._begun:
+        if id in self.begun:
             self.tally.equal += 1
             return
-        self._begun.add(id)
+        self.begun.add(id)
         if self.log.lasting_key(id) is not None:
             self.tally.kept += 1
             return
@@ -264,26 +249,25 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class CaptionPart:
-    """What a worker of an engine does: captions the pictures of a part into its shard."""
+class CaptionShard:
+    """What a worker of an engine does: captions the pictures of a shard into the shard's file."""
 
-    captioner: Setup
     folder: str
-    at_once: int
+    concurrency: int
 
     async def __call__(self, part: bytes) -> bytes:
-        """Captions what the part's shard does not hold already."""
+        """Captions what the shard's file does not hold already."""
         todo = read_part(part)
-        ended, tally = Ended(todo.number), CaptionTally()
+        ended, tally, path = Ended(todo.number), CaptionTally(), shard_of(self.folder, todo.number)
         try:
-            captioner: Captioner = unpacked_here(self.captioner)
-            attempt(self.folder, todo.number)
-            with CaptionLog(shard_of(self.folder, todo.number), captioner.name) as log:
+            captioner: Captioner = unpacked(todo.setup)
+            with CaptionLog(path, captioner.name) as log:
                 run = _Run(captioner, log, tally, StopFile(self.folder), lambda tally: None)
-                await run.work((Picture(path, "", None) for path in todo.pictures), self.at_once)
+                run.begun.update(caption.id for caption in _captions(path, log))  # by one that died here
+                await run.work((Picture(path, "", None) for path in todo.pictures), todo.shard.share(self.concurrency))
             ended.usage, ended.unreadable = tally.usage, run.unreadable
         except PrillError as error:
-            ended.error = pickle.dumps(error)
+            ended.fail(error, self.folder)
         return msgspec.msgpack.encode(ended)
 
 
@@ -292,15 +276,20 @@ def _gather_left_over(log: CaptionLog, maker: str, resume: bool) -> Shards:
     shards = Shards(log.path, maker)
     for shard in shards.left_over(resume=resume):
         for caption in _captions(shard, log):
-            log.append(caption)
+            take_once(log, caption)
     return shards
 
 
 def _captions(shard: Path, log: CaptionLog) -> Iterator[Caption]:
-    """What a shard holds; where pictures are, it says from its own folder."""
-    for line in whole_lines(shard):
-        caption = msgspec.json.decode(line, type=Caption)
-        yield replace(caption, image=os.path.relpath(shard.parent / caption.image, log.path.resolve().parent))
+    """What a shard holds: its whole lines."""
+    if shard.exists():
+        yield from (_caption(line.data, shard, log) for line in read_lines(shard) if line.complete)
+
+
+def _caption(line: bytes, shard: Path, log: CaptionLog) -> Caption:
+    """A line of a shard; where pictures are, it says from its own folder."""
+    caption = msgspec.json.decode(line, type=Caption)
+    return replace(caption, image=os.path.relpath(shard.parent / caption.image, log.path.resolve().parent))
 
 
 async def _caption_elsewhere(
@@ -320,27 +309,25 @@ async def _caption_elsewhere(
     await _Run(captioner, log, tally, stop, lambda tally: None, todo).work(pictures, workers)
     tally.seen -= len(todo)
     progress(tally)
+    if not todo:
+        shards.end()
+        return
 
-    def work(count: int) -> CaptionPart:
-        packed = pack(captioner, f"captioner {captioner.name}", count)
-        return CaptionPart(packed, str(shards.folder), Share(count).share(workers))
+    def gather(line: bytes) -> None:
+        log.append(caption := _caption(line, shards.folder / "shard", log))
+        tally.seen += 1
+        if caption.unscored is None:
+            tally.made += 1
+            tally.truncated += caption.truncated
+        else:
+            tally.fail(caption.unscored, f"{os.path.basename(caption.image)}: {caption.reason}")
+        progress(tally)
 
-    def gather(shard: Path) -> None:
-        for caption in _captions(shard, log):
-            log.append(caption)
-            tally.seen += 1
-            if caption.unscored is None:
-                tally.made += 1
-                tally.truncated += caption.truncated
-            else:
-                tally.fail(caption.unscored, f"{os.path.basename(caption.image)}: {caption.reason}")
-            progress(tally)
-
-    def note(part: Ended) -> None:
-        tally.usage += part.usage
-        for problem in part.unreadable:
+    def note(ended: Ended) -> None:
+        tally.usage += ended.usage
+        for problem in ended.unreadable:
             tally.fail("input", problem)
             tally.seen += 1
 
-    # Fewer in a part than of trajectories: a caption takes long, and the last parts shall keep all workers busy.
-    await work_off(engine, work, list(in_parts(todo, "pictures", _PICTURES)), shards, stop, gather, note)
+    run = ShardedRun(engine, captioner, f"captioner {captioner.name}", shards, stop)
+    await run.work_off(CaptionShard(str(shards.folder), workers), gather, note, pictures=todo)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
-from prill.io.cache import DiskCache, InFlight, cache_folder
-from prill.models.images import file_hash
+from prill.io.cache import DiskCache, cache_folder
+from prill.io.images import file_hash
+from prill.models.in_flight import InFlight
 from prill.protocols import Captioner
 from prill.types import Observation
 

@@ -59,7 +59,7 @@ class Caption:
 class CaptionLog(VerdictLog):
     """A caption file while it is being written: append-only, repaired after a crash, each picture once when closed."""
 
-    what: ClassVar[str] = "caption"
+    noun: ClassVar[str] = "caption"
     maker: ClassVar[str] = "captioner"
     record: ClassVar[type[Any]] = Caption
 

@@ -16,7 +16,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from prill.errors import MissingExtra, NoEvidence, UsageError
-from prill.models.images import open_checked
+from prill.io.images import open_checked
 from prill.models.local.torchvision import mend_torchvision
 from prill.types import Observation
 

@@ -30,9 +30,9 @@ from prill.captioner.vision import VLMCaptioner, request_words
 from prill.config.values import Config
 from prill.errors import InputError, UsageError
 from prill.io.checksums import Checksums
+from prill.io.images import open_checked
 from prill.io.outputs import check_output, expect_place, make_folder, write_output, writing
 from prill.io.store import copy_image, encode
-from prill.models.images import open_checked
 from prill.models.prompts import NONCE, load_prompt
 from prill.protocols import Captioner
 

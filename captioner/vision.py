@@ -19,7 +19,7 @@ from msgspec import Meta
 from prill.captioner.cache import CachedCaptioner, image_id
 from prill.captioner.ocr import EngineName, OCRCaptioner
 from prill.errors import ContextTooLong, NoEvidence, Truncated, UsageError
-from prill.io.cache import InFlight
+from prill.models.in_flight import InFlight
 from prill.models.prompts import NONCE, Prompt, content_hash, load_prompt, prompt_set, quoted, shorten
 from prill.protocols import Bounded, Image, LanguageModel, Message, SampledModel, SamplingLimits
 from prill.types import Observation

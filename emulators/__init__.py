@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.emulators.airline.config import AirlineConfig
     from prill.emulators.android.adb import AdbPhone
     from prill.emulators.android.appium import AppiumPhone
     from prill.emulators.android.avd import Avd
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from prill.emulators.browsergym.environment import BrowserGym
     from prill.emulators.ios.config import IosConfig
     from prill.emulators.ios.environment import Ios, IosSpec
-    from prill.emulators.mind2web.config import Mind2WebConfig
-    from prill.emulators.mind2web.environment import Mind2Web, Mind2WebSpec
     from prill.emulators.miniwob.config import MiniWobConfig
     from prill.emulators.miniwob.environment import MiniWoB
     from prill.emulators.own import OwnEnvironmentConfig
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ENVIRONMENTS",
     "AdbPhone",
-    "AirlineConfig",
     "Android",
     "AndroidConfig",
     "AndroidSpec",
@@ -51,9 +47,6 @@ __all__ = [
     "Ios",
     "IosConfig",
     "IosSpec",
-    "Mind2Web",
-    "Mind2WebConfig",
-    "Mind2WebSpec",
     "MiniWoB",
     "MiniWobConfig",
     "OwnEnvironmentConfig",
@@ -70,7 +63,6 @@ __all__ = [
 ]
 _HOMES = {
     "AdbPhone": "android.adb",
-    "AirlineConfig": "airline.config",
     "Android": "android.environment",
     "AndroidConfig": "android.config",
     "AndroidSpec": "android.environment",
@@ -85,9 +77,6 @@ _HOMES = {
     "Ios": "ios.environment",
     "IosConfig": "ios.config",
     "IosSpec": "ios.environment",
-    "Mind2Web": "mind2web.environment",
-    "Mind2WebConfig": "mind2web.config",
-    "Mind2WebSpec": "mind2web.environment",
     "MiniWoB": "miniwob.environment",
     "MiniWobConfig": "miniwob.config",
     "OwnEnvironmentConfig": "own",

@@ -14,14 +14,14 @@ ENVIRONMENTS = Registry(
     {
         "miniwob": Entry("MiniWoB++ in the system's Chromium", "prill.emulators.miniwob.environment:MiniWoB"),
         "webarena": Entry("WebArena's tasks on its sites", "prill.emulators.webarena.environment:webarena"),
-        "airline": Entry("an airline's desk, with progress", "prill.emulators.airline.environment:airline"),
+        "airline": Entry("an airline's desk, with progress", "prill.papers.step.airline.environment:airline"),
         "web": Entry("any web page in the system's Chromium", "prill.emulators.browser.environment:BrowserEnvironment"),
         "browsergym": Entry(
             "tasks of BrowserGym, which has to be installed beside prill, with its own rewards",
             "prill.emulators.browsergym.environment:BrowserGym",
         ),
         "mind2web": Entry(
-            "recorded turns of Mind2Web and MT-Mind2Web, step by step", "prill.emulators.mind2web.environment:Mind2Web"
+            "recorded turns of Mind2Web and MT-Mind2Web, step by step", "prill.papers.mind2web.environment:Mind2Web"
         ),
         "android": Entry("an Android device or emulator, through adb or Appium", "prill.emulators.android.environment:Android"),
         "ios": Entry("an iOS simulator, through idb", "prill.emulators.ios.environment:Ios"),

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from prill.errors import EnvironmentFailure, InputError, UsageError
-from prill.models.images import DAMAGED, open_image
+from prill.io.images import DAMAGED, open_image
 
 Size = tuple[int, int]
 # Of the screen's height: 24 dp of a Pixel 4's 830, with room for taller bars. The clock there never rests.

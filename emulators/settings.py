@@ -16,7 +16,6 @@ from prill.config.registry import Option, OptionError, load_object
 from prill.config.values import Config, config_options, plain
 from prill.errors import UsageError
 from prill.models.registry import ModelLike
-from prill.pages.steps import Marking
 from prill.protocols import Environment, LanguageModel, Policy
 from prill.types import LabelRecord, Platform, Task, Trajectory
 
@@ -24,10 +23,10 @@ E = TypeVar("E", bound=Environment)
 _CONFIGS = {
     "miniwob": "prill.emulators.miniwob.config:MiniWobConfig",
     "webarena": "prill.emulators.webarena.config:WebArenaConfig",
-    "airline": "prill.emulators.airline.config:AirlineConfig",
+    "airline": "prill.papers.step.airline.config:AirlineConfig",
     "web": "prill.emulators.browser.config:WebConfig",
     "browsergym": "prill.emulators.browsergym.config:BrowserGymConfig",
-    "mind2web": "prill.emulators.mind2web.config:Mind2WebConfig",
+    "mind2web": "prill.papers.mind2web.config:Mind2WebConfig",
     "android": "prill.emulators.android.config:AndroidConfig",
     "ios": "prill.emulators.ios.config:IosConfig",
 }
@@ -91,7 +90,7 @@ class Playing:
     scripted: bool = False
     listed: bool = False
     page_text: str | None = None
-    marking: Marking | None = None
+    marking: object | None = None
     model: Callable[[ModelLike], LanguageModel] = _no_model
 
     @property

@@ -18,8 +18,8 @@ from prill.errors import NoEvidence, Unparsable
 from prill.evaluators.evidence import action_history, address, claims, endings, fewer, request, state_text, without_claims
 from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.io.cache import DiskCache
+from prill.io.images import file_hash
 from prill.models.calls import ROOM, Room, ask, filled, planned, together
-from prill.models.images import file_hash
 from prill.models.prompts import quoted, shorten
 from prill.protocols import Captioner, Image, Message, RecordedCaptioner, Reply
 from prill.types import Findings, FrameGrade, Observation, Trajectory, Usage

@@ -35,27 +35,6 @@ _Z = 1.959964  # the 97.5 % quantile of the normal distribution
 _MOST_CELLS = 4_000_000  # of an array of draws: more are made in several batches
 # Below this the bootstrap promises too much: over 8 tasks 84 to 92 % of its 95 % intervals hold the truth (docs/results.md).
 FEW_CLUSTERS = 20
-# The 97.5 % quantiles of Student's t distribution with 1, 2, ... degrees of freedom.
-T_QUANTILES = (
-    12.706,
-    4.303,
-    3.182,
-    2.776,
-    2.571,
-    2.447,
-    2.365,
-    2.306,
-    2.262,
-    2.228,
-    2.201,
-    2.179,
-    2.160,
-    2.145,
-    2.131,
-    2.120,
-    2.110,
-    2.101,
-)
 _FEW_LEVELS = 8  # of score, up to which clusters are counted in tables, where equal ones share one draw
 
 
@@ -115,17 +94,19 @@ def jackknife(
     where leaving out a cluster leaves a figure undefined.
     """
     import numpy as np
+    from scipy.special import stdtrit
 
     count, lowest = len(clusters), np.asarray(least)
     total = clusters.sum(axis=0, keepdims=True)
     value = statistic(total)[0]
     if count < 2:
         return np.full_like(value, np.nan), np.full_like(value, np.nan)
+    quantile = np.round(stdtrit(count - 1, 0.975), 3)  # as in printed tables, and so in figures that are published
     with np.errstate(divide="ignore", invalid="ignore"):
         without = statistic(total - clusters)
         error = np.sqrt((count - 1) / count * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
         share = (value - lowest) / (1 - lowest)
-        odds, spread = np.log(share / (1 - share)), T_QUANTILES[count - 2] * error / (1 - lowest) / (share * (1 - share))
+        odds, spread = np.log(share / (1 - share)), quantile * error / (1 - lowest) / (share * (1 - share))
         low, high = (lowest + (1 - lowest) / (1 + np.exp(-(odds + side * spread))) for side in (-1, 1))
     usable = np.isfinite(odds) & (error > _STILL)
     return np.where(usable, low, np.nan), np.where(usable, high, np.nan)

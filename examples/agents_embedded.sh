@@ -10,7 +10,7 @@ prill=${PRILL:-.venv/bin/prill}
 tasks=${TASKS:-click-button,click-dialog,click-link,click-tab,focus-text}
 
 play() {
-  "$prill" bench miniwob --policy "$1" --model "${MODEL:-embedded}" --tasks "$tasks" --seeds 0 --trials 1 --text html \
+  "$prill" papers bench miniwob --policy "$1" --model "${MODEL:-embedded}" --tasks "$tasks" --seeds 0 --trials 1 --text html \
     --workers 1 --max-steps 3 -o "$out/$1" "${@:2}"
 }
 

@@ -1,8 +1,8 @@
 """One recorded episode on an Android phone or emulator that adb sees; no agent, only a few actions written down here.
 
 Run: .venv/bin/python examples/android_episode.py OUT [SERIAL] [APPIUM_URL]
-Without APPIUM_URL it goes over adb alone. Without a phone: `python -m prill.testing.android --port 5038` is one for trying
-things out; say ANDROID_ADB_SERVER_PORT=5038 then.
+Without APPIUM_URL it goes over adb alone. Without a phone: `python -m tests.support.android --port 5038` in the root of
+the repository is one for trying things out; say ANDROID_ADB_SERVER_PORT=5038 then.
 """
 
 import asyncio

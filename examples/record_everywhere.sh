@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # One policy on three platforms, judged and shown together: a web shop, an Android phone, an iOS simulator.
 # Run: examples/record_everywhere.sh DIR
-# The shop and the phones are prill's own stand-ins below the real tools (Chromium, adb, idb); leave out --shop, --adb-port and
+# The shop and the phones are this repository's own stand-ins below the real tools (Chromium, adb, idb); leave out --shop, --adb-port and
 # --companion to use real ones. `prill devices` says what this machine has. The actions were written down beforehand; for a
 # model that acts: --policy react --model M.
 set -euo pipefail
 out=${1:?folder for the results}
 prill=${PRILL:-.venv/bin/prill}
 python=${PYTHON:-.venv/bin/python}
+export PYTHONPATH=$(realpath "$(dirname "$0")/..")${PYTHONPATH:+:$PYTHONPATH} # for tests.support
 mkdir -p "$out"
 
 "$prill" rollout webarena --shop --tasks 1002,1006 --policy scripted -o "$out/web"
@@ -18,11 +19,11 @@ cat > "$out/by-hand.jsonl" <<'END'
 END
 
 # The fake adb server prints its port and ends with this script.
-coproc PHONE { exec "$python" -m prill.testing.android --until-eof; }
+coproc PHONE { exec "$python" -m tests.support.android --until-eof; }
 read -r _ _ port _ <&"${PHONE[0]}"
 "$prill" rollout android --adb-port "$port" --goal 'Turn Wi-Fi off' --policy replay --replay "$out/by-hand.jsonl" -o "$out/android"
 
-"$python" -m prill.testing.ios --make "$out/simulators" > "$out/simulators.txt"
+"$python" -m tests.support.ios --make "$out/simulators" > "$out/simulators.txt"
 "$prill" rollout ios --companion "$out/simulators/idb_companion" --goal 'Open the settings' \
     --policy replay --replay "$out/by-hand.jsonl" -o "$out/ios"
 

@@ -16,7 +16,7 @@ POLICIES = Registry(
     "policy",
     {
         "react": Entry("a model thinks and acts on the page's text, as in WebArena", "prill.policies.react:React"),
-        "step": Entry("SteP: a stack of small policies from a library of prompts", "prill.policies.step.agent:StepAgent"),
+        "step": Entry("SteP: a stack of small policies from a library of prompts", "prill.papers.step.agent:StepAgent"),
         "screen": Entry(
             "a screen model (Qwen-VL, UI-TARS, OpenAI's and Anthropic's computer use) by its own calls, on screenshots",
             "prill.policies.screen.agent:Screen",
@@ -25,21 +25,21 @@ POLICIES = Registry(
         "autoui": Entry("Auto-UI, on screenshots", "prill.policies.autoui:AutoUI"),
         "structured-reflection": Entry(
             "a model plans all actions of a screen, and mends its first wrong step in the next attempt",
-            "prill.policies.structured_reflection.agent:StructuredReflection",
+            "prill.papers.structured_reflection.agent:StructuredReflection",
         ),
         "small-text": Entry(
             "a small model in this process chooses among a page's actions", "prill.policies.small_text:SmallText"
         ),
-        "synapse": Entry("a model imitates recorded solutions of similar tasks", "prill.policies.synapse.agent:Synapse"),
+        "synapse": Entry("a model imitates recorded solutions of similar tasks", "prill.papers.synapse.agent:Synapse"),
         "mindact": Entry(
-            "MindAct: a tournament among the candidates of a recorded page", "prill.policies.mindact.agent:MindAct"
+            "MindAct: a tournament among the candidates of a recorded page", "prill.papers.mind2web.mindact.agent:MindAct"
         ),
         "self-map": Entry(
-            "Self-MAP: MindAct that remembers like steps of earlier turns", "prill.policies.mindact.agent:SelfMAP"
+            "Self-MAP: MindAct that remembers like steps of earlier turns", "prill.papers.mind2web.mindact.agent:SelfMAP"
         ),
         "synapse-mind2web": Entry(
             "Synapse on recorded pages: the next action, after trajectories of similar tasks",
-            "prill.policies.synapse.recorded:RecordedSynapse",
+            "prill.papers.synapse.recorded:RecordedSynapse",
         ),
         "replay": Entry("the actions of recorded trajectories again", "prill.policies.replay:HumanReplay"),
         "scripted": Entry("MiniWoB++ by script, well or badly on purpose", "prill.policies.scripted.policy:ScriptedPolicy"),

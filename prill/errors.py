@@ -4,7 +4,7 @@ PrillError
 ├── UsageError             the call is wrong: unknown evaluator, missing prompt value, budget without a price
 │   └── MissingExtra       an optional package is not installed
 ├── EndpointError          no call can succeed: unreachable server, refused key, unknown model, no vision
-│   └── EndpointGone       an endpoint that answers nothing any more, for minutes
+│   └── EndpointGoneError  an endpoint that answers nothing any more, for minutes
 ├── AnswerPending          a batch has not brought the answer to a call yet
 ├── EnvironmentFailure     a browser, phone or simulator broke
 └── Unscored               one trajectory cannot be judged; `.code` is the reason that its verdict carries
@@ -68,7 +68,7 @@ class EndpointError(PrillError):
     """The model endpoint cannot serve this run at all, so trying further trajectories is pointless."""
 
 
-class EndpointGone(EndpointError):
+class EndpointGoneError(EndpointError):
     """The endpoint has answered nothing for a while, though many calls tried. The run may be taken up when it is back."""
 
 

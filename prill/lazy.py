@@ -7,8 +7,9 @@ from importlib import import_module
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__`. `homes` maps names to modules below the package; `module:name` where the name
-    is another one there. A name must differ from those of modules: as soon as a module is imported, it takes that name.
+    """A package's `__getattr__` and `__dir__`. `homes` maps names to modules below the package, or in full (`prill.…`);
+    `module:name` where the name is another one there. A name must differ from those of modules: as soon as a module is
+    imported, it takes that name.
 
     The same names stand in the package under TYPE_CHECKING, so that type checkers and editors know them.
     """
@@ -20,6 +21,7 @@ def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], obje
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, _, attribute = homes[name].partition(":")
-        return getattr(import_module(f"{package}.{module}"), attribute or name)
+        home = module if module.startswith("prill.") else f"{package}.{module}"
+        return getattr(import_module(home), attribute or name)
 
     return find, lambda: sorted({*homes, *vars(import_module(package))})

@@ -173,7 +173,7 @@ class Adaptive(LanguageModel, Protocol):
         ...
 
     @property
-    def lessons(self) -> Sequence[str]:
+    def unsupported_params(self) -> Sequence[str]:
         """What was asked for and is left out, since the endpoint refused it: a sentence each."""
         ...
 
@@ -346,7 +346,7 @@ def concurrency_of(judge: Evaluator) -> int | None:
     return max(limits, default=None)
 
 
-def lessons_of(judge: Evaluator) -> list[str]:
+def unsupported_params(judge: Evaluator) -> list[str]:
     """Lists what the models of a judge were found not to accept.
 
     Args:
@@ -356,7 +356,7 @@ def lessons_of(judge: Evaluator) -> list[str]:
         A sentence each, without duplicates.
     """
     models = (getattr(part, "model", None) for part in every_judge(judge))
-    return list(dict.fromkeys(lesson for model in models if isinstance(model, Adaptive) for lesson in model.lessons))
+    return list(dict.fromkeys(param for model in models if isinstance(model, Adaptive) for param in model.unsupported_params))
 
 
 async def why_unreachable(judge: Evaluator) -> str:
@@ -568,13 +568,13 @@ class Lender(Protocol[E]):
 
 
 class Work(Protocol):
-    """What is done with each part of a long run. It can be pickled."""
+    """What is done with each shard of a long run. It can be pickled."""
 
     async def __call__(self, part: bytes) -> bytes:
-        """Does a part of a long run, perhaps again after a worker died with it.
+        """Does a shard of a long run, perhaps again after a worker died with it: it resumes.
 
         Args:
-            part: The part.
+            part: Which shard, and who judges or captions it.
 
         Returns:
             The outcome.
@@ -597,11 +597,11 @@ class Engine(Protocol):
         ...
 
     def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
-        """Runs the parts on the workers. Parts of a worker that died are given to another one.
+        """Runs the shards, all at the same time if it can. The shard of a worker that died is given to another one.
 
         Args:
-            work: What is done with each part.
-            parts: The parts.
+            work: What is done with each shard.
+            parts: The shards, as many as `start` gave workers.
 
         Returns:
             The outcomes, in any order.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, UnsetType
 
-from prill.io.temporary_images import MemoryImage, image_file
+from prill.temporary.images import MemoryImage, image_file
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -14,7 +14,7 @@ from prill.models.prompts import NONCE, clean, load_prompt, quoted, shorten
 from prill.protocols import Image, Message
 from prill.types import Action, Platform, Point, Trajectory
 
-_DEVICES: dict[Platform, str] = {
+DEVICES: dict[Platform, str] = {
     "web": "a web browser",
     "android": "an Android phone",
     "ios": "an iPhone",
@@ -77,7 +77,7 @@ class PlainTeacher:
         lines = [f"{len(before) - len(shown) + i}. {line}" for i, line in enumerate(shown, 1)]
         turns = load_prompt("prill.refine", "step").fill(
             {
-                "device": _DEVICES[trajectory.task.platform],
+                "device": DEVICES[trajectory.task.platform],
                 "code": NONCE,
                 "goal": clean(trajectory.task.goal),
                 "history": quoted("done", "\n".join(lines)) if lines else "nothing",

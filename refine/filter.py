@@ -22,7 +22,7 @@ from prill.errors import InputError, UsageError
 from prill.evaluators.fitted.calibration import Calibration, comparable, read_calibration
 from prill.evaluators.labels import latest_verdicts, template_of
 from prill.evaluators.steps import kept_steps
-from prill.models.images import file_hash
+from prill.io.images import file_hash
 from prill.types import EvaluatorInfo, Observation, Trajectory, UnscoredReason, Verdict
 
 # Least reward of a step that is kept: that of a step towards the goal, as the judge `steps` gives it by default. The paper

@@ -19,7 +19,6 @@ from prill.evaluators.metrics import wilson
 from prill.io.checksums import expect_unchanged
 from prill.io.kinds import TRAJECTORIES
 from prill.io.lines import read_lines
-from prill.io.outputs import write_output
 from prill.io.store import read_labels, read_trajectories
 from prill.refine.retries import ENDS, End, Lesson, answer_among
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, UnscoredReason, Usage
@@ -150,15 +149,10 @@ def read_results(path: str | os.PathLike[str]) -> Results:
     return results
 
 
-def read_lessons(path: Path, *, mend: bool = False) -> dict[str, Lesson]:
-    """The lessons by attempt, the newest of each. `mend` takes a last line that a crash cut out of the file.
-
-    Raises UsageError that names a line that holds none.
-    """
+def read_lessons(path: Path) -> dict[str, Lesson]:
+    """The lessons by attempt, the newest of each. Raises UsageError that names a line that holds none."""
     lessons: dict[str, Lesson] = {}
-    lines = list(read_lines(path)) if path.exists() else []
-    whole: list[bytes] = []
-    for line in lines:
+    for line in read_lines(path) if path.exists() else ():
         try:
             lesson = msgspec.json.decode(line.data, type=Lesson)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -166,9 +160,6 @@ def read_lessons(path: Path, *, mend: bool = False) -> dict[str, Lesson]:
                 break
             raise UsageError(f"{path}:{line.number}: not a lesson ({error}); mend the line or choose another folder") from None
         lessons[lesson.id] = lesson
-        whole.append(line.data + b"\n")
-    if mend and lines and not lines[-1].complete:
-        write_output(path, b"".join(whole))
     return lessons
 
 

@@ -17,17 +17,11 @@ from prill.models.calls import limits_of
 from prill.models.prompts import NONCE, clean, estimate_tokens, load_prompt, quoted
 from prill.models.registry import ModelLike
 from prill.protocols import LanguageModel, Learner, Message, Policy
+from prill.refine.demonstration import DEVICES
 from prill.refine.reflexion import Challenge
-from prill.types import Observation, Platform, Step, Task, Trajectory, Verdict
+from prill.types import Observation, Step, Task, Trajectory, Verdict
 
 LEFT_OUT = "(left out)"
-_DEVICES: dict[Platform, str] = {
-    "web": "a web browser",
-    "android": "an Android phone",
-    "ios": "an iPhone",
-    "desktop": "a computer",
-    "other": "a device",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +126,7 @@ class Reflector:
         earlier = "\n".join(f"TRIAL {i}: {lesson}" for i, lesson in enumerate(lessons))
         values = {
             "code": NONCE,
-            "device": _DEVICES[trajectory.task.platform],
+            "device": DEVICES[trajectory.task.platform],
             "goal": clean(trajectory.task.goal),
             "history": quoted("history", _history(trajectory.steps, texts)),
             "status": quoted("status", verdict.reason),

@@ -9,8 +9,7 @@ to the labels file, and from there to the results; agent, judge and reflector ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -24,14 +23,15 @@ from prill.episodes.record import Episode, Recorded, record
 from prill.episodes.run_folder import LABELS, RunFolder
 from prill.errors import BudgetSpent, NoEvidence, Unscored, UsageError
 from prill.evaluators.judgement import Judgement, verdict_of
+from prill.io.append_log import AppendLog
 from prill.io.checksums import Checksums
 from prill.io.kinds import TRAJECTORIES
-from prill.io.outputs import append_whole, failures, write_output
+from prill.io.outputs import failures, write_output
 from prill.io.store import copy_image, encode, read_verdicts
 from prill.io.verdict_log import RETRIED, VerdictLog
 from prill.models.calls import together
-from prill.models.guard import PATIENCE
 from prill.models.ledger import metered
+from prill.models.transport import PATIENCE
 from prill.protocols import E, Evaluator, Learner, Lender
 from prill.refine.outcomes import (
     LESSONS,
@@ -263,7 +263,7 @@ class _Run(Generic[E]):
         checksums.note(SETTINGS)
         for name in (VERDICTS, LESSONS):
             checksums.add(name)
-        with VerdictLog(self._out / VERDICTS, self._judge.info) as log, self._lessons_file(checksums):
+        with VerdictLog(self._out / VERDICTS, self._judge.info) as log, self._open_lessons(checksums) as self._lesson_log:
             self._take_up(retry_unscored)
             broken = {id: played.error for id, played in self._played.items() if played.error is not None}
             again = {id for id, error in broken.items() if retry_broken or is_unpaid(error)}
@@ -279,12 +279,14 @@ class _Run(Generic[E]):
         checksums.note(RESULTS)
         return results
 
-    @contextmanager
-    def _lessons_file(self, checksums: Checksums) -> Iterator[None]:
-        """Within it, lessons are appended to their file; what a crash left incomplete of it is cut."""
-        read_lessons(self._out / LESSONS, mend=True)
-        with closing(checksums.growing(LESSONS)) as self._lesson_sums:
-            yield
+    def _open_lessons(self, checksums: Checksums) -> AppendLog[Lesson]:
+        return AppendLog(
+            self._out / LESSONS,
+            Lesson,
+            what="lesson",
+            checksums=checksums.growing(LESSONS),
+            advice="mend the line or choose another folder",
+        )
 
     def all_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """What tells this run from others."""
@@ -471,9 +473,7 @@ class _Run(Generic[E]):
         self._keep(Lesson(id=trajectory.id, text=text, status=verdict.reason, problem=problem, usage=meter.usage))
 
     def _keep(self, lesson: Lesson) -> None:
-        path, line = self._out / LESSONS, encode(lesson)
-        with failures(path), self._lesson_sums.adding(line), path.open("ab", buffering=0) as file:
-            append_whole(file.fileno(), line)
+        self._lesson_log.append(lesson)
         self._lessons[lesson.id] = lesson
 
     def _write(self, settings: Mapping[str, Any]) -> Results:

@@ -1,33 +1,69 @@
-"""The page of a filter: how much was kept and lost of each label, task, site and kind of action, and why."""
+"""What the page of a filter says: how much was kept and lost of each label, task, site and kind of action, and why.
+
+Its look is in `report.html`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
 
 from prill.evaluators.metrics import wilson
 from prill.refine.filter import Filtered, StepFact
-from prill.ui.report.markup import Markup, el, joined, share, table
-from prill.ui.report.page import plain_page
+from prill.ui.svg import el
+from prill.ui.templates import render_page
 
-_MOST_TASKS, _MOST_LINES = 40, 200
+_MAX_TASKS, _MAX_ROWS = 40, 200
 _LINE, _LEFT, _WIDTH, _NAME = 20, 260, 420, 31
+
+
+@dataclass(frozen=True, slots=True)
+class PartRow:
+    """The steps of one label, task, site or kind of action; `reasons` is empty where there are too many of them to look."""
+
+    value: str
+    kept: int
+    steps: int
+    reasons: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """All steps, counted by one of their properties; of `unshown` more values there is no row."""
+
+    title: str
+    name: str
+    rows: Sequence[PartRow]
+    unshown: int
 
 
 def page(filtered: Filtered, rows: Mapping[str, int], truth: Mapping[str, bool | None] | None = None) -> str:
     """The whole page. `rows` counts what was written; `truth` is what counts by labels, where there are some."""
-    facts = filtered.facts
-    reasons = Counter(fact.why for fact in filtered.lost)
-    body = joined(
-        _headlines(filtered, rows, truth),
-        _section("Kept and lost by task", _bars(facts)),
-        _section("Why steps were lost", _reasons(reasons, len(facts))),
-        _section("By what the judge said", _table("label", facts, lambda fact: fact.label)),
-        _section("By kind of action", _table("action", facts, lambda fact: fact.action)),
-        _section("By site", _table("site", facts, lambda fact: fact.site or "(none)")),
-        _section("By task", _table("task", facts, lambda fact: fact.task)),
+    facts, judge = filtered.facts, filtered.judge
+    headlines = [f"Judge: {judge.name} {judge.version}" + (f", {judge.model}" if judge.model else "")]
+    headlines += summary_lines(filtered, truth)
+    headlines.append("Rows: " + ", ".join(f"{kind} {count:,}" for kind, count in rows.items()))
+    bars, unshown = _bars(facts)
+    return render_page(
+        "refine/report.html",
+        styles=("ui/report/page.css",),
+        generator="prill report",
+        title="What the filter kept",
+        headlines=[f"{line}." for line in headlines],
+        bars=bars,
+        unshown=unshown,
+        reasons=_by_count(Counter(fact.why for fact in filtered.lost)),
+        steps=len(facts),
+        parts=(
+            _part("By what the judge said", "label", facts, lambda fact: fact.label),
+            _part("By kind of action", "action", facts, lambda fact: fact.action),
+            _part("By site", "site", facts, lambda fact: fact.site or "(none)"),
+            _part("By task", "task", facts, lambda fact: fact.task),
+        ),
     )
-    return plain_page("What the filter kept", body)
 
 
 def true_precision(filtered: Filtered, truth: Mapping[str, bool | None]) -> tuple[int, int]:
@@ -66,52 +102,33 @@ def summary_lines(filtered: Filtered, truth: Mapping[str, bool | None] | None = 
     return lines
 
 
-def _headlines(filtered: Filtered, rows: Mapping[str, int], truth: Mapping[str, bool | None] | None) -> Markup:
-    words = [
-        f"Judge: {filtered.judge.name} {filtered.judge.version}" + (f", {filtered.judge.model}" if filtered.judge.model else "")
+def _by_count(counts: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _part(title: str, name: str, facts: Sequence[StepFact], value_of: Callable[[StepFact], str]) -> Part:
+    kept = Counter(value_of(fact) for fact in facts if not fact.why)
+    every = Counter(map(value_of, facts))
+    lost: dict[str, Counter[str]] = {value: Counter() for value in every}
+    for fact in facts:
+        if fact.why and len(every) <= _MAX_TASKS:
+            lost[value_of(fact)][fact.why] += 1
+    rows = [
+        PartRow(value, kept[value], steps, ", ".join(f"{why} {count:,}" for why, count in lost[value].most_common(3)))
+        for value, steps in _by_count(every)[:_MAX_ROWS]
     ]
-    words += summary_lines(filtered, truth)
-    words.append("Rows: " + ", ".join(f"{kind} {count:,}" for kind, count in rows.items()))
-    return el("ul", *(el("li", f"{line}.") for line in words), class_="headlines")
+    return Part(title, name, rows, len(every) - len(rows))
 
 
-def _section(title: str, content: Markup) -> Markup:
-    return el("section", el("h2", title), content)
-
-
-def _reasons(reasons: Counter[str], steps: int) -> Markup:
-    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-    lines = [
-        el("tr", el("th", why, scope="row"), el("td", f"{count:,}"), el("td", share(count, steps))) for why, count in ordered
-    ]
-    return table(("reason", "steps", "share of all"), lines, "figures")
-
-
-def _table(name: str, facts: Sequence[StepFact], part: Callable[[StepFact], str]) -> Markup:
-    kept = Counter(part(fact) for fact in facts if not fact.why)
-    every = Counter(map(part, facts))
-    ordered = sorted(every.items(), key=lambda item: (-item[1], item[0]))
-    lines = []
-    for value, count in ordered[:_MOST_LINES]:
-        why = (
-            Counter(fact.why for fact in facts if fact.why and part(fact) == value) if len(every) <= _MOST_TASKS else Counter()
-        )
-        words = ", ".join(f"{reason} {lost:,}" for reason, lost in why.most_common(3))
-        cells = (f"{kept[value]:,}", f"{count - kept[value]:,}", share(kept[value], count), words)
-        lines.append(el("tr", el("th", value, scope="row"), *(el("td", cell) for cell in cells)))
-    more = len(ordered) - _MOST_LINES
-    note = el("p", f"… and {more:,} more", class_="note") if more > 0 else Markup("")
-    return joined(table((name, "kept", "lost", "share kept", "mostly lost to"), lines, "figures"), note)
-
-
-def _bars(facts: Sequence[StepFact]) -> Markup:
-    """A bar a task, the largest first: its kept steps, then those that the judge's rule or another one dropped."""
+def _bars(facts: Sequence[StepFact]) -> tuple[Markup, int]:
+    """A bar a task, the largest first: its kept steps, then those that the judge's rule or another one dropped; and of how many
+    smaller tasks there is none."""
     kept = Counter(fact.task for fact in facts if not fact.why)
     every = Counter(fact.task for fact in facts)
-    ordered = sorted(every.items(), key=lambda item: (-item[1], item[0]))[:_MOST_TASKS]
+    shown = _by_count(every)[:_MAX_TASKS]
     most = max(every.values(), default=1)
     marks = []
-    for i, (task, count) in enumerate(ordered):
+    for i, (task, count) in enumerate(shown):
         y, whole, part = 8 + i * _LINE, _WIDTH * count / most, _WIDTH * kept[task] / most
         words = f"{task}: {kept[task]:,} of {count:,} steps kept"
         name = task if len(task) <= _NAME else f"…{task[1 - _NAME :]}"  # names of one benchmark differ at their ends
@@ -121,9 +138,6 @@ def _bars(facts: Sequence[StepFact]) -> Markup:
             el("rect", el("title", words), x=_LEFT + part, y=y, width=whole - part, height=14, class_="bar-unscored"),
             el("text", f"{kept[task]:,} / {count:,}", x=_LEFT + whole + 8, y=y + 11, class_="tick"),
         ]
-    size = f"0 0 {_LEFT + _WIDTH + 110} {16 + _LINE * len(ordered)}"
-    plot = el("svg", *marks, viewBox=size, class_="spending", role="img", aria_label="Steps kept and lost by task")
-    more = len(every) - len(ordered)
-    rest = f"; {more:,} smaller tasks are in the table below" if more > 0 else ""
-    caption = el("figcaption", f"Steps of each task: those kept in colour, and those lost behind them in grey{rest}")
-    return el("figure", el("div", plot, class_="scroll", tabindex=0), caption)
+    size = f"0 0 {_LEFT + _WIDTH + 110} {16 + _LINE * len(shown)}"
+    label = "Steps kept and lost by task"
+    return el("svg", *marks, viewBox=size, class_="spending", role="img", aria_label=label), len(every) - len(shown)

@@ -15,14 +15,14 @@ from typing import Any
 
 from prill.errors import InputError, NoEvidence, Unscored
 from prill.evaluators.labels import template_of
-from prill.models.images import file_hash, open_checked
-from prill.models.wire import worded
+from prill.io.images import file_hash, open_checked
+from prill.models.request import worded
 from prill.protocols import Image, Message
 from prill.refine.demonstration import PlainTeacher, Teacher
 from prill.refine.filter import Filtered, KeptStep, draw
 
 Row = dict[str, Any]
-# Told of each step that gives no row: why in a few words that can be counted, and the whole message.
+# RequestLimits of each step that gives no row: why in a few words that can be counted, and the whole message.
 Note = Callable[[KeptStep, str, str], object]
 NO_WORDS, BAD_IMAGE, NOTHING_SHOWN = "no words for it in the policy's language", "missing or broken image", "nothing to show"
 NOT_A_CHAT, EMPTY = "question and answer do not alternate", "empty answer"

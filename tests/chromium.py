@@ -12,15 +12,21 @@ from prill.emulators.browser.chromium import Chromium, chromium_path
 from prill.errors import UsageError
 
 
-@asynccontextmanager
-async def started_chromium() -> AsyncIterator[Chromium]:
-    """A browser that is closed at the end."""
-    if importlib.util.find_spec("playwright") is None:
-        pytest.skip("playwright is not installed")
+def need_chromium(*modules: str) -> None:
+    """Skips a test, or the file that calls this, and says why: there is no Chromium, playwright or one of these modules."""
+    for module in ("playwright", *modules):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed", allow_module_level=True)
     try:
         chromium_path()
     except UsageError as error:
-        pytest.skip(str(error))
+        pytest.skip(str(error), allow_module_level=True)
+
+
+@asynccontextmanager
+async def started_chromium() -> AsyncIterator[Chromium]:
+    """A browser that is closed at the end."""
+    need_chromium()
     browser = Chromium()
     try:
         yield browser

@@ -20,7 +20,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from prill.testing.android import FakeAdb
+from tests.support.android import FakeAdb
 
 from .connections import warn_of_unclosed
 
@@ -82,6 +82,12 @@ def tiny_model(
         return tiny.save(*tiny.build(kind, **more), tmp_path_factory.mktemp("tiny") / kind)
 
     return folder
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hugging Face's libraries look for nothing on their hub."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 TESTS = Path(__file__).resolve().parent

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from prill.errors import UsageError
-from prill.io.cache import DiskCache, InFlight, cache_folder
+from prill.io.cache import DiskCache, cache_folder
+from prill.models.in_flight import InFlight
 
 
 def test_caches_share_one_file(tmp_path: Path) -> None:

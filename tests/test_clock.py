@@ -13,15 +13,14 @@ from pathlib import Path
 import pytest
 
 import prill
-from prill.models.wire import retry_after
+from prill.models.transport import retry_after
 
 YEAR = 365 * 24 * 3600.0
 # What asks for the time of day, and why: everything else measures, and a duration by this clock may be negative or years.
 ALLOWED = {
-    "models/images.py": "compares with the time of a file, which is of the same clock; a file of the future is read again",
-    "models/wire.py": "a date to wait until, of a server that does not say what time it is",
-    "service/board.py": "shows when a judgement came",
-    "testing/": "test doubles that imitate others",
+    "io/images.py": "compares with the time of a file, which is of the same clock; a file of the future is read again",
+    "models/transport.py": "a date to wait until, of a server that does not say what time it is",
+    "service/metrics.py": "shows when a judgement came",
     "emulators/browsergym/host.py": "a message's time, as BrowserGym writes it",
 }
 
@@ -46,17 +45,17 @@ def test_no_duration_is_by_the_time_of_day() -> None:
 
 
 def test_a_rate_of_judgements_stays(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    pytest.importorskip("fastapi")
-    from prill.service.board import Board
+    pytest.importorskip("prometheus_client")
+    from prill.service.metrics import JudgeHealth
 
     ticks = iter(range(1000, 2000))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
-    board = Board(started=0.0)
+    health = JudgeHealth(started=0.0)
     for _ in range(100):
-        board.judged(ValueError(), 0.0, 0.0)
+        health.note(ValueError())
         next(ticks)
     request.getfixturevalue("set_back")
-    assert board.rate() == pytest.approx(20 / 60, rel=0.1)
+    assert health.rate() == pytest.approx(20 / 60, rel=0.1)
 
 
 def test_a_servers_date_is_by_its_own_clock(set_back: None) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import prill
+import prill.papers
+import prill.papers.bench
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
 from prill.cli.words import Switches, Words
@@ -143,7 +145,7 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
-    "bench": [
+    "papers bench": [
         Ways(
             "miniwob --policy react --model m --tasks 43 --seeds 0-4 --trials 2 --lessons.model j --beside step,own.toml -o b",
             """
@@ -156,7 +158,7 @@ WAYS: dict[str, list[Ways]] = {
             beside = ["step", "own.toml"]
             output = "b"
             """,
-            lambda: prill.BenchConfig(
+            lambda: prill.papers.bench.BenchConfig(
                 environment=prill.MiniWobConfig(tasks="43"),
                 policy="react",
                 model="m",
@@ -178,7 +180,7 @@ WAYS: dict[str, list[Ways]] = {
             name = "mind2web"
             recordings = "cross-task=t.jsonl"
             """,
-            lambda: prill.BenchConfig(
+            lambda: prill.papers.bench.BenchConfig(
                 environment={"name": "mind2web", "recordings": ["cross-task=t.jsonl"]},
                 policy="self-map",
                 beside="none",
@@ -187,7 +189,7 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
-    "exemplars": [
+    "papers exemplars": [
         Ways(
             "a.jsonl b.jsonl --verdicts v.jsonl -o memory --threshold 0.5 --per-task 2 --shipped --labels l.jsonl --truth anna",
             """
@@ -200,7 +202,7 @@ WAYS: dict[str, list[Ways]] = {
             labels = "l.jsonl"
             truth = "anna"
             """,
-            lambda: prill.ExemplarsConfig(
+            lambda: prill.papers.ExemplarsConfig(
                 trajectories=["a.jsonl", "b.jsonl"],
                 verdicts="v.jsonl",
                 output=Path("memory"),
@@ -212,7 +214,7 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
-    "rank": [
+    "papers rank": [
         Ways(
             "g.jsonl -o s.json --ranker embedding:minilm --ranked r.jsonl --base-url http://x --batch 4 --no-resume",
             """
@@ -224,7 +226,7 @@ WAYS: dict[str, list[Ways]] = {
             batch = 4
             resume = false
             """,
-            lambda: prill.RankConfig(
+            lambda: prill.papers.RankConfig(
                 trajectories=Path("g.jsonl"),
                 output="s.json",
                 ranker="embedding:minilm",
@@ -235,7 +237,7 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
-    "conversations": [
+    "papers conversations": [
         Ways(
             "in.json -o out.json --model m --base-url http://x --most-tasks 4 --budget-usd 2 --concurrency 3",
             """
@@ -246,7 +248,7 @@ WAYS: dict[str, list[Ways]] = {
             concurrency = 3
             model = {name = "m", base_url = "http://x"}
             """,
-            lambda: prill.ConversationsConfig(
+            lambda: prill.papers.ConversationsConfig(
                 source="in.json",
                 output="out.json",
                 model=prill.ModelConfig("m", base_url="http://x"),
@@ -826,7 +828,7 @@ WAYS: dict[str, list[Ways]] = {
             output = "m"
             preset = {name = "deberta-ranker", negatives = 9}
             """,
-            lambda: prill.TrainRankerConfig(
+            lambda: prill.papers.TrainRankerConfig(
                 rows="g.jsonl", output="m", preset=prill.PresetConfig("deberta-ranker", negatives=9)
             ),
         ),
@@ -840,7 +842,7 @@ WAYS: dict[str, list[Ways]] = {
             policy = {name = "self-map", group = 4}
             preset = {model = "t5"}
             """,
-            lambda: prill.TrainPlannerConfig(
+            lambda: prill.papers.TrainPlannerConfig(
                 rows="g.jsonl",
                 output="m",
                 policy=prill.TeacherConfig("self-map", group=4),
@@ -1073,13 +1075,14 @@ def test_options_of_parts_may_be_paths() -> None:
 
 
 def test_every_run_has_both_forms() -> None:
-    """`prill.x(config)` and `await prill.x_async(config)`; `prill.bench` is a package, so its run is in `prill.runs.bench`."""
-    from prill import _HOMES
-
-    runs = {name for name, home in _HOMES.items() if home.startswith("runs.") and name.islower() and name[:5] != "plan_"}
-    plain = {name for name in runs if not name.endswith("_async")}
-    assert plain | {"bench"} == {name.removesuffix("_async") for name in runs - plain}
-    assert [name for name in runs if inspect.iscoroutinefunction(getattr(prill, name)) != name.endswith("_async")] == []
+    """`prill.x(config)` and `await prill.x_async(config)`, and so in `prill.papers` and `prill.papers.bench`."""
+    faces = {prill: ("runs.",), prill.papers: ("mind2web.runs", "synapse.runs"), prill.papers.bench: ("run",)}
+    for face, homes in faces.items():
+        found = {name for name, home in face._HOMES.items() if home.startswith(homes)}
+        runs = {name for name in found if name.islower() and name[:5] != "plan_"}
+        plain = {name for name in runs if not name.endswith("_async")}
+        assert plain and plain == {name.removesuffix("_async") for name in runs - plain}
+        assert [name for name in runs if inspect.iscoroutinefunction(getattr(face, name)) != name.endswith("_async")] == []
 
 
 def test_a_run_that_computes_is_awaited_in_a_thread(tmp_path: Path) -> None:

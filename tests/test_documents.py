@@ -63,32 +63,30 @@ EVERY = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT 
 FACES = (
     "prill",
     "prill.batches",
-    "prill.bench",
     "prill.captioner",
     "prill.config",
     "prill.datasets.formats",
     "prill.emulators",
-    "prill.emulators.airline.desk",
     "prill.emulators.shop",
     "prill.runs.rollout",
     "prill.evaluators",
     "prill.evaluators.attacks",
     "prill.evaluators.meta",
     "prill.models",
-    "prill.pages",
+    "prill.papers",
+    "prill.papers.bench",
+    "prill.papers.mind2web.pages",
+    "prill.papers.step.airline.desk",
+    "prill.papers.structured_reflection",
     "prill.policies",
-    "prill.policies.structured_reflection",
     "prill.protocols",
     "prill.refine",
     "prill.refine.rewards",
     "prill.service",
     "prill.testing",
-    "prill.testing.android",
-    "prill.testing.conversations",
-    "prill.testing.ios",
     "prill.transcripts",
 )
-MOST_LINES, MOST_NOT_RUN = 150, 8
+MAX_README_WORDS, MOST_NOT_RUN = 600, 8
 _BLOCK = re.compile(
     r'(?:^<!-- not run: (?P<why_not>[^\n]+) -->\n)?^```(?P<language>\w*)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
@@ -286,7 +284,9 @@ def test_python_blocks_pass_pyright(python_code: Path) -> None:
 
 
 def test_readme_is_short() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) <= MAX_README_WORDS
+    assert max(map(len, text.splitlines())) <= 200
 
 
 def imported(code: str) -> Iterator[str]:
@@ -315,13 +315,6 @@ def test_links_lead_to_files(document: Path) -> None:
     assert not [link for link in links if not (document.parent / link).exists()]
 
 
-def test_readme_shows_the_example() -> None:
-    code = (ROOT / "examples/score_offline.py").read_text(encoding="utf-8").split('"""', 2)[2].strip()
-    wanted = [line for line in code.splitlines() if line.startswith(("judge =", "for verdict", "from ", "import prill"))]
-    readme = README.read_text(encoding="utf-8")
-    assert all(line in readme for line in wanted)
-
-
 def test_guide_shows_examples_as_they_are() -> None:
     titled = {block.file: block.text for block in blocks(GUIDE) if block.file}
     for name in ("own_function.py", "own_judge.py", "own_captioner.py"):
@@ -333,7 +326,6 @@ def test_judge_tables_are_complete(name: str) -> None:
     row = next(line for line in GUIDE.read_text(encoding="utf-8").splitlines() if re.match(rf"\| [^|]*`{name}`", line))
     elsewhere = {"model", "prompt", "max_tokens"} if asks_a_model(JUDGES.maker(name)) else set()
     assert judge_options(name).keys() - elsewhere <= set(re.findall(r"`(\w+)`", row))
-    assert f"`{name}`" in README.read_text(encoding="utf-8")
 
 
 def test_attack_table_is_complete() -> None:
@@ -343,19 +335,8 @@ def test_attack_table_is_complete() -> None:
     assert f"all {sum(map(len, variants))} attacks of all {len(FAMILIES)} families" in text
 
 
-def test_tree_in_readme_is_real() -> None:
-    tree = README.read_text(encoding="utf-8").split("```text\n", 1)[1].split("```", 1)[0]
-    room = ""
-    for line in tree.splitlines():
-        name = line.strip().split("  ")[0]
-        path = room + name if line.startswith(" ") else name
-        assert (ROOT / path).is_dir() and path.endswith("/"), f"the README names {path}"
-        if not line.startswith(" "):
-            room = name
-
-
 def test_every_room_and_module_is_named() -> None:
-    text = README.read_text(encoding="utf-8") + HOUSE.read_text(encoding="utf-8")
+    text = HOUSE.read_text(encoding="utf-8")
     rooms = {f"{path.name}/" for path in (ROOT / "prill").iterdir() if path.is_dir() and path.name != "__pycache__"}
     modules = {relative_name(path) for path in (ROOT / "prill").glob("*.py") if not path.name.startswith("__")}
     assert not [name for name in (*sorted(rooms), *sorted(modules)) if name not in text]
@@ -367,13 +348,18 @@ def test_paths_in_the_house_exist() -> None:
     assert not [path for path in paths if not (ROOT / path).exists()]
 
 
+# Files that somebody has to open, at most, to follow what happens.
+MAX_FILES = {"a reward request": 8}
+
+
 def test_ways_say_how_many_files_they_are() -> None:
-    ways = HOUSE.read_text(encoding="utf-8").split("\n## Follow ")[1:3]
+    ways = HOUSE.read_text(encoding="utf-8").split("\n## Follow ")[1:5]
     for way in ways:
         text = way.split("\n## ", 1)[0]
         steps = "".join(re.findall(r"^\d+\. .*$", text, re.MULTILINE))
         files = set(re.findall(r"`(\w[\w.]*/[\w./]*)`", steps))
-        assert f"\n{len(files)} files, from the words of the command" in text
+        assert f"\n{len(files)} files, from " in text
+        assert len(files) <= MAX_FILES.get(text.partition("\n")[0], len(files))
 
 
 def test_import_table_is_the_real_one() -> None:

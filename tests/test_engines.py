@@ -8,7 +8,6 @@ import importlib.util
 import json
 import os
 import pickle
-import socket
 import sys
 import tempfile
 import threading
@@ -24,15 +23,15 @@ from PIL import Image
 from prill.captioner.bulk import CaptionTally, caption_files
 from prill.captioner.files import read_captions
 from prill.config.registry import OptionError
-from prill.errors import EndpointGone, MissingExtra, NoEvidence, PrillError, UsageError
+from prill.errors import EndpointGoneError, MissingExtra, NoEvidence, PrillError, UsageError
 from prill.evaluators.registry import make_judge
 from prill.io.verdict_log import VerdictLog
 from prill.protocols import Engine, Evaluator, Work
-from prill.scoring import ray_driver
+from prill.scoring import processes, ray_tasks
 from prill.scoring.engines import make_engine
-from prill.scoring.parts import Shards, shard_of
-from prill.scoring.ray_data import RayEngine, RaySpec, Run
+from prill.scoring.ray_tasks import RayEngine, RaySpec
 from prill.scoring.scorer import score_files
+from prill.scoring.shards import Shards, shard_of
 from prill.types import EvaluatorInfo, Observation, Trajectory, Verdict
 
 from .test_scoring import verdicts, write
@@ -46,7 +45,7 @@ class Judge:
     def __init__(self, folder: Path, fatal: int = 404) -> None:
         self.info = EvaluatorInfo("parity", "1")
         self.folder, self.fatal = folder, fatal
-        self.error: PrillError = EndpointGone("nobody answers")
+        self.error: PrillError = EndpointGoneError("nobody answers")
 
     def screenshots(self, trajectory: Trajectory) -> list[str]:
         return [o.screenshot for o in trajectory.observations if o.screenshot]
@@ -81,14 +80,14 @@ class Captioner:
 
 
 class Loop:
-    """An engine of one worker, in this process: parts one after another, those in `lost` once more after they were done."""
+    """An engine in this process: parts one after another, those in `lost` three times more after they were done."""
 
-    def __init__(self, lost: Sequence[int] = (), broken_after: int = 10**6) -> None:
-        self.lost, self.broken_after = lost, broken_after
+    def __init__(self, lost: Sequence[int] = (), broken_after: int = 10**6, workers: int = 2) -> None:
+        self.lost, self.broken_after, self.workers = lost, broken_after, workers
         self.parts = self.closed = 0
 
     def start(self) -> int:
-        return 2
+        return self.workers
 
     def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
         work = pickle.loads(pickle.dumps(work))
@@ -140,9 +139,8 @@ async def test_engine_judges_only_what_is_missing(tmp_path: Path, judge: Judge) 
     tally = await score_files([path], judge, out, engine=Loop())
     assert (tally.skipped, tally.made, len(judge.calls)) == (11, 9, 21)
     assert verdicts(out)["t0"].key != ""
-    idle = Loop()
-    assert (await score_files([path], judge, out, engine=idle)).skipped == 20
-    assert idle.parts == 0
+    tally = await score_files([path], judge, out, engine=Loop(workers=3))
+    assert (tally.skipped, tally.made, tally.read, len(judge.calls)) == (20, 0, 20, 21)
 
 
 async def test_pictures_are_looked_at_by_workers(tmp_path: Path, judge: Judge) -> None:
@@ -151,42 +149,41 @@ async def test_pictures_are_looked_at_by_workers(tmp_path: Path, judge: Judge) -
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps({"id": "a", "task": {"goal": "2"}, "final": {"screenshot": "p.png"}}) + "\n")
     await score_files([path], judge, out, engine=Loop())
-    engine = Loop()
-    assert (await score_files([path], judge, out, engine=engine)).skipped == engine.parts == 1
+    assert (await score_files([path], judge, out, engine=Loop())).skipped == 1
     Image.new("RGB", (5, 5)).save(picture)
     assert (await score_files([path], judge, out, engine=Loop())).made == 1
     assert len(verdicts(out)) == 1
 
 
-async def test_part_taken_over_is_not_judged_twice(tmp_path: Path, judge: Judge) -> None:
-    path, out = write(tmp_path / "t.jsonl", list(range(10))), tmp_path / "v.jsonl"
-    with pytest.raises(PrillError, match="3 workers died while they were at the same part"):
-        await score_files([path], judge, out, engine=Loop(lost=[0]))
-    assert len(verdicts(out)) == len(judge.calls) == 10
+async def test_shard_taken_over_is_not_judged_twice(tmp_path: Path, judge: Judge) -> None:
+    path, out = write(tmp_path / "t.jsonl", [*range(10), -1]), tmp_path / "v.jsonl"
+    tally = await score_files([path], judge, out, engine=Loop(lost=[0]))
+    assert (tally.made, tally.skipped) == (11, 0)
+    assert len(verdicts(out)) == len(judge.calls) == 11
 
 
 async def test_broken_engine_loses_no_verdict(tmp_path: Path, judge: Judge) -> None:
     path, out = write(tmp_path / "t.jsonl", list(range(1000, 1600))), tmp_path / "v.jsonl"
-    engine = Loop(broken_after=2)
+    engine = Loop(broken_after=2, workers=3)
     with pytest.raises(OSError, match="cluster is gone"):
         await score_files([path], judge, out, engine=engine)
     assert engine.closed
-    assert len(verdicts(out)) == 512
-    assert (await score_files([path], judge, out, engine=Loop())).made == 88
+    assert len(verdicts(out)) == 400
+    assert (await score_files([path], judge, out, engine=Loop())).made == 200
 
 
 async def test_shards_left_by_a_crash_are_taken_up(tmp_path: Path, judge: Judge) -> None:
     path, out = write(tmp_path / "t.jsonl", list(range(4))), tmp_path / "v.jsonl"
     await score_files([path], judge, tmp_path / "there.jsonl", limit=2)
     shards = Shards(out, judge.info)
-    shards.begin(1)
+    shards.begin()
     shard_of(shards.folder, 0).write_bytes((tmp_path / "there.jsonl").read_bytes() + b'{"id":"t2","succ')
     tally = await score_files([path], judge, out, engine=Loop())
     assert (tally.skipped, tally.made, len(verdicts(out))) == (2, 2, 4)
-    shards.begin(1)
+    shards.begin()
     with pytest.raises(UsageError, match="holds shards of another judge"):
         await score_files([path], make_judge("self-report"), tmp_path / "v2.jsonl", engine=Loop(), limit=1)
-        Shards(tmp_path / "v3.jsonl", judge.info).begin(1)
+        Shards(tmp_path / "v3.jsonl", judge.info).begin()
         await score_files([path], make_judge("self-report"), tmp_path / "v3.jsonl", engine=Loop(), limit=1)
     await score_files([path], judge, out, engine=Loop(), resume=False)
     assert (tmp_path / "v.jsonl.shards.bak").is_dir()
@@ -196,7 +193,7 @@ async def test_plain_run_gathers_shards_of_a_crash(tmp_path: Path, judge: Judge)
     path, out = write(tmp_path / "t.jsonl", list(range(4))), tmp_path / "v.jsonl"
     await score_files([path], judge, tmp_path / "there.jsonl", limit=2)
     shards = Shards(out, judge.info)
-    shards.begin(1)
+    shards.begin()
     (tmp_path / "there.jsonl").rename(shard_of(shards.folder, 0))
     tally = await score_files([path], judge, out)
     assert (tally.skipped, tally.made, len(judge.calls)) == (2, 2, 4)
@@ -206,7 +203,7 @@ async def test_plain_run_gathers_shards_of_a_crash(tmp_path: Path, judge: Judge)
 async def test_kill_while_a_folder_goes_blocks_nobody(tmp_path: Path, judge: Judge) -> None:
     path, out = write(tmp_path / "t.jsonl", [1]), tmp_path / "v.jsonl"
     shards = Shards(out, judge.info)
-    shards.begin(1)
+    shards.begin()
     (shards.folder / "000000.attempts").touch()
     (shards.folder / "manifest.json").unlink()
     assert (await score_files([path], judge, out, engine=Loop())).made == 1
@@ -220,9 +217,9 @@ async def test_kill_while_a_folder_goes_blocks_nobody(tmp_path: Path, judge: Jud
 
 async def test_error_of_a_worker_ends_the_run(tmp_path: Path, judge: Judge) -> None:
     path, out = write(tmp_path / "t.jsonl", [*range(300), 404, *range(300)]), tmp_path / "v.jsonl"
-    with pytest.raises(EndpointGone, match="nobody answers"):
+    with pytest.raises(EndpointGoneError, match="nobody answers"):
         await score_files([path], judge, out, engine=Loop())
-    assert 256 <= len(verdicts(out)) < 400
+    assert 150 <= len(verdicts(out)) < 200
 
 
 async def test_stopped_engine_begins_nothing_more(tmp_path: Path, judge: Judge) -> None:
@@ -231,7 +228,7 @@ async def test_stopped_engine_begins_nothing_more(tmp_path: Path, judge: Judge) 
     tally = await score_files([path], judge, out, engine=Loop(), stop=stop)
     assert tally.stopped and tally.made == 0
     shards = Shards(out, judge.info)
-    shards.begin(1)
+    shards.begin()
     shards.stop()
     assert sorted(os.listdir(shards.folder)) == ["manifest.json", "stop"]
 
@@ -266,9 +263,6 @@ async def test_run_given_up_in_the_start_is_closed(tmp_path: Path, judge: Judge)
 
 async def test_engine_refuses_what_it_cannot_do(tmp_path: Path, judge: Judge) -> None:
     path = write(tmp_path / "t.jsonl", [1])
-    with pytest.raises(UsageError, match="a budget cannot be kept"):
-        costly = make_judge("modular", model="gpt-4o", captioner="given", budget_usd=1.0)
-        await score_files([path], costly, tmp_path / "v.jsonl", engine=Loop())
     with pytest.raises(UsageError, match="workers of its own"):
         await score_files([path], judge, tmp_path / "v.jsonl", engine=Loop(), processes=2)
     judge.unpicklable = lambda: None  # type: ignore[attr-defined]
@@ -296,7 +290,7 @@ async def test_engine_captions_each_picture_once(tmp_path: Path) -> None:
     again = await caption_files([path], Captioner(), out, engine=Loop())
     assert (again.made, again.kept) == (0, 3)
     shards = Shards(out, Captioner.name)
-    shards.begin(1)
+    shards.begin()
     out.rename(shard_of(shards.folder, 0))
     again = await caption_files([path], Captioner(), out)
     assert (again.made, again.kept) == (0, 3)
@@ -304,7 +298,7 @@ async def test_engine_captions_each_picture_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [MissingExtra("torch", "local"), OptionError("k is unknown", "k"), EndpointGone("nothing answers")]
+    "error", [MissingExtra("torch", "local"), OptionError("k is unknown", "k"), EndpointGoneError("nothing answers")]
 )
 async def test_error_of_a_worker_keeps_its_words(tmp_path: Path, judge: Judge, error: PrillError) -> None:
     judge.error = error
@@ -342,7 +336,7 @@ def test_failed_ray_start_is_one_error(monkeypatch: pytest.MonkeyPatch, address:
     monkeypatch.setattr(ray, "init", init, raising=False)
     monkeypatch.setitem(sys.modules, "ray", ray)
     with pytest.raises(UsageError, match=f"{said}.*The current node timed out during startup") as refused:
-        ray_driver.start(RaySpec(address=address))
+        ray_tasks.start(RaySpec(address=address))
     assert "more" not in str(refused.value).split()
 
 
@@ -351,53 +345,43 @@ def test_workers_are_as_many_as_have_place(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(ray, "init", lambda **settings: None, raising=False)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 2.0}, raising=False)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    found = [ray_driver.start(spec) for spec in (RaySpec(), RaySpec(cpus=3), RaySpec(gpus=0.5), RaySpec(gpus=1, workers=9))]
+    found = [ray_tasks.start(spec) for spec in (RaySpec(), RaySpec(cpus=3), RaySpec(gpus=0.5), RaySpec(gpus=1, workers=9))]
     assert found == [8, 2, 4, 9]
     with pytest.raises(UsageError, match="no place for a worker of 1 cores and 3 GPUs: Ray has 8 cores and 2 GPUs"):
-        ray_driver.start(RaySpec(gpus=3))
+        ray_tasks.start(RaySpec(gpus=3))
 
 
-def test_workers_ask_ray_for_their_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, Any] = {}
+def test_tasks_ask_ray_for_their_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
 
-    class Rows:
-        def __init__(self, rows: object, **settings: object) -> None:
-            self.iter_batches = lambda **settings: iter(())
+    def remote(**settings: Any) -> Any:
+        asked.append(settings)
+        return lambda work: types.SimpleNamespace(remote=lambda *given: given)
 
-        def map_batches(self, actor: object, **settings: object) -> Rows:
-            asked.update(settings)
-            return self
-
-    ray, data = types.ModuleType("ray"), types.ModuleType("ray.data")
-    context = types.SimpleNamespace(get_current=types.SimpleNamespace)
-    for name, stub in {"DataContext": context, "ActorPoolStrategy": dict, "from_items": Rows}.items():
-        monkeypatch.setattr(data, name, stub, raising=False)
-    monkeypatch.setattr(ray, "data", data, raising=False)
-    monkeypatch.setattr(ray, "exceptions", types.SimpleNamespace(RayError=OSError), raising=False)
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setitem(sys.modules, "ray.data", data)
-    assert list(ray_driver.run(RaySpec(cpus=2, gpus=0.5), 3, Run(b"work", (b"a", b"b", b"c", b"d")))) == []
-    assert (asked["num_cpus"], asked["num_gpus"], asked["compute"]["size"]) == (2, 0.5, 3)
-    assert list(ray_driver.run(RaySpec(), 3, Run(b"work", (b"a",)))) == []
-    assert (asked["num_gpus"], asked["compute"]["size"]) == (None, 1)
-
-
-def test_ray_ends_with_a_killed_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[object] = []
     ray = types.ModuleType("ray")
-    monkeypatch.setattr(ray, "shutdown", lambda: ended.append("ray"), raising=False)
+    stubs = {"remote": remote, "wait": lambda left: (left[:1], left[1:]), "get": lambda given: given[1]}
+    for name, stub in {**stubs, "exceptions": types.SimpleNamespace(RayError=OSError)}.items():
+        monkeypatch.setattr(ray, name, stub, raising=False)
     monkeypatch.setitem(sys.modules, "ray", ray)
+    assert list(ray_tasks.run(RaySpec(cpus=2, gpus=0.5), b"work", [b"a", b"b"])) == [b"a", b"b"]
+    assert list(ray_tasks.run(RaySpec(), b"work", [b"a"])) == [b"a"]
+    assert asked == [{"num_cpus": 2, "num_gpus": 0.5, "max_retries": 2}, {"num_cpus": 1.0, "num_gpus": None, "max_retries": 2}]
+
+
+def test_process_ends_with_the_one_that_began_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[object] = []
     monkeypatch.setattr(os, "_exit", ended.append)
-    run, driver = socket.socketpair()
-    with driver:
-        driver.sendall(b"what came of a part, which the run has not read yet")
-        run.close()
-        ray_driver._end_with(driver)
+    there, here = os.pipe()
+    with open(there, "rb") as commands:
+        thread = processes.end_with(commands, lambda: ended.append("ray"))
+        assert not ended
+        os.close(here)
+        thread.join()
     assert ended == ["ray", 0]
 
 
 RAY_IS_LOST = '''
-import asyncio, os, pathlib, sys, types
+import os, pathlib, types
 
 def init(**settings):
     print("pages of Ray", flush=True)
@@ -409,39 +393,27 @@ def cluster_resources(): return {"CPU": 2.0}
 def shutdown(): pass
 exceptions = types.SimpleNamespace(RayError=type("RayError", (Exception,), {}))
 
-class Column(list):
-    to_pylist = list.copy
+def remote(**settings):
+    return lambda function: types.SimpleNamespace(remote=lambda *given: (function, given))
 
-class Rows:
-    """Works off the first part; then that happens."""
+def wait(running):
+    return running[:1], running[1:]
 
-    def __init__(self, rows, **settings):
-        self.parts = [row["part"] for row in rows]
+done = []
 
-    def map_batches(self, actor, fn_constructor_kwargs, **settings):
-        self.actor = actor(**fn_constructor_kwargs)
-        return self
-
-    def iter_batches(self, **settings):
-        async def first():
-            return [done async for done in self.actor({"part": Column(self.parts[:1])})]
-        yield from asyncio.run(first())
+def get(task):
+    """Works off the first shard; then that happens."""
+    if done:
         THAT
-
-data = types.ModuleType("ray.data")
-data.DataContext = types.SimpleNamespace(get_current=types.SimpleNamespace)
-data.ActorPoolStrategy, data.from_items = dict, Rows
-arrow = types.ModuleType("pyarrow")
-arrow.table, arrow.array, arrow.binary = dict, lambda values, kind: Column(values), bytes
-sys.modules |= {"ray.data": data, "pyarrow": arrow}
+    done.append(task)
+    return task[0](*task[1])
 '''
 
 
 def fake_ray(folder: Path, that: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has a Ray found that does that after the first part."""
+    """Has a Ray found that does that after the first shard."""
     folder.mkdir()
     (folder / "ray.py").write_text(RAY_IS_LOST.replace("THAT", that))
-    (folder / "pyarrow.py").write_text("")
     monkeypatch.syspath_prepend(folder)
 
 
@@ -472,8 +444,8 @@ async def test_lost_ray_keeps_what_was_judged(
         await score_files([path], judge, out, engine="ray")
     logs = [log for log in tmp_path.glob("prill-ray-*.log") if str(log) in str(lost.value)]
     assert [written in log.read_text() for log in logs if written] == ([True] if written else [])
-    assert len(verdicts(out)) == 256 and not list(tmp_path.glob("*.shards"))
-    assert (await score_files([path], judge, out)).made == 44
+    assert len(verdicts(out)) == 150 and not list(tmp_path.glob("*.shards"))
+    assert (await score_files([path], judge, out)).made == 150
     assert len(judge.calls) == 300
 
 
@@ -523,6 +495,6 @@ async def test_ray_outlives_a_killed_worker(tmp_path: Path, count: int) -> None:
     calls = [id for file in tmp_path.glob("calls*") for id in file.read_text().split()]
     assert len(set(calls)) == count
     assert len(calls) - count < 200, "what was judged and not yet written when the worker died, and no more"
-    assert len(list(tmp_path.glob("calls*"))) >= 2, "the one that died, and whoever took over"
+    assert len(list(tmp_path.glob("calls*"))) >= 3, "two, of which one died, and whoever took over"
     log = VerdictLog(out, judge.info)
     log.close()

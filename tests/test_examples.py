@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from prill import Observation, Task, Trajectory, read_trajectories, read_verdicts, write_trajectories
+from prill import Observation, Task, Trajectory, read_labels, read_trajectories, read_verdicts, write_trajectories
 from prill.refine import read_results
 from prill.testing import MockServer
 
@@ -102,9 +102,27 @@ def test_record_score_agree_together(prill: Path, tmp_path: Path) -> None:
     assert re.search(r"judged success +\d +\d", shown)
 
 
+def test_example_converts_and_scores(prill: Path, tmp_path: Path) -> None:
+    shown = run("examples/convert_and_score.sh", tmp_path, PRILL=str(prill))
+    assert (
+        len(list(read_trajectories(tmp_path / "trajectories.jsonl"))) == len(list(read_labels(tmp_path / "labels.jsonl"))) == 3
+    )
+    assert "human, 3 trajectories; judged 3, unscored 0" in shown
+    assert re.search(r"judged success +1 +1\njudged failure +0 +1\n", shown)
+
+
 needs_sklearn = pytest.mark.skipif(
     importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed: pip install 'prill[student]'"
 )
+
+
+@needs_sklearn
+def test_example_fits_and_judges_samples(prill: Path, tmp_path: Path) -> None:
+    shown = run("examples/fit_and_use_a_student.sh", tmp_path, PRILL=str(prill))
+    assert "Judge: student, without the agent's claims" in shown
+    verdicts = [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
+    assert len(verdicts) == 3
+    assert all(0 <= verdict["score"] <= 1 and verdict["reason"].startswith("for: ") for verdict in verdicts)
 
 
 @needs_sklearn
@@ -207,7 +225,7 @@ def test_three_platforms_on_one_page(prill: Path, tmp_path: Path) -> None:
 
 
 def test_a_trainer_meets_the_reward_service(tmp_path: Path) -> None:
-    for package in ("fastapi", "uvicorn", "prometheus_client"):
+    for package in ("starlette", "uvicorn", "prometheus_client"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed: pip install 'prill[serve]'")
     with MockServer() as server:

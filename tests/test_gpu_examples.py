@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -19,18 +18,14 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from prill.emulators.browser.chromium import chromium_path
-from prill.errors import UsageError
 from prill.refine.filtered_bc import Study
 from prill.refine.training.checkpoints import last_checkpoint
 from prill.refine.training.spec import training_spec
+from tests.chromium import need_chromium
+from tests.refine.launching import needs_training
 
 ROOT = Path(__file__).resolve().parents[1]
 GPU = ROOT / "examples/gpu"
-needs_training = pytest.mark.skipif(
-    not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")),
-    reason="not installed: pip install 'prill[train]'",
-)
 _SETTINGS = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 ENVIRONMENT = {**os.environ, **_SETTINGS}
 
@@ -119,13 +114,7 @@ def test_dry_run_refuses_what_cannot_fit(
 @needs_training
 @pytest.mark.slow
 def test_dry_run_of_a_study_tells_its_training(write_job: Callable[..., Path]) -> None:
-    for module in ("playwright", "miniwob"):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
+    need_chromium("miniwob")
     shown = run(write_job(), "study", "--gpus", "8", "--dry-run")
     assert shown.returncode == 0, shown.stderr
     assert "gpus     8xH200" in shown.stdout and "training seeds: 4" in shown.stdout

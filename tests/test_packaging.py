@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("prill", "policies", "captioner", "datasets", "emulators", "evaluators", "refine")
+FOLDERS = ("prill", "policies", "captioner", "datasets", "emulators", "evaluators", "papers", "refine")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 
 pytestmark = pytest.mark.slow
@@ -72,6 +72,8 @@ def test_wheel_holds_all_of_prill_alone(wheel: Path) -> None:
     assert {name.split("/")[0] for name in packed} == {"prill"}
     assert packed == tracked_names() | {"prill/py.typed"}
     assert "prill/datasets/formats/agentrewardbench_webjudge.py" in packed
+    doubles = {name.split("/")[2] for name in packed if name.startswith("prill/testing/")}
+    assert doubles == {"__init__.py", "endpoint", "scripted.py"}, "what only tests use is in tests/support"
 
 
 def test_installed_command_runs_anywhere(python: Path, tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_installed_verbs_show_their_help(python: Path, tmp_path: Path, verb: str
 def test_wheel_has_one_top_level_name(python: Path, tmp_path: Path) -> None:
     program = "import importlib.metadata as m; print(sorted({f.parts[0] for f in m.files('prill')}))"
     names = run(python, "-I", "-c", program, cwd=tmp_path)
-    assert not [name for name in FOLDERS[1:] if f"'{name}'" in names]
+    assert not [name for name in (*FOLDERS[1:], "tests") if f"'{name}'" in names]
 
 
 def test_datasets_folder_is_no_package() -> None:

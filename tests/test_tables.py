@@ -17,7 +17,7 @@ import pytest
 import prill
 from prill.errors import MissingExtra, UsageError
 from prill.io.store import encode
-from prill.io.tables import Table, Verdicts, printable, table
+from prill.io.tables import Table, Verdicts, data_frame, printable, table
 from prill.types import EvaluatorInfo, LabelRecord, Usage, Verdict
 
 JUDGE = EvaluatorInfo("vlm", "1", "gpt")
@@ -118,7 +118,14 @@ def test_a_hugging_face_set_holds_the_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "make"), [("pandas", Table.to_pandas), ("pyarrow", Table.to_arrow), ("datasets", Table.to_datasets)]
+    ("module", "make"),
+    [
+        ("pandas", Table.to_pandas),
+        ("pandas", lambda made: Verdicts(VERDICTS).to_pandas()),
+        ("pandas", lambda made: data_frame(made.to_rows())),
+        ("pyarrow", Table.to_arrow),
+        ("datasets", Table.to_datasets),
+    ],
 )
 def test_what_is_missing_is_named(module: str, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     missing(module, monkeypatch)

@@ -13,8 +13,8 @@ from PIL import Image
 
 import prill
 from prill.errors import InputError, UsageError
+from prill.io.images import open_checked
 from prill.io.store import BadLine, copy_image
-from prill.models.images import open_checked
 from prill.types import Action, LabelRecord, Observation, Step, StepLabel, Task, Trajectory
 
 

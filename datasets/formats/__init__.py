@@ -33,7 +33,9 @@ FORMATS = Registry(
         "aitw": Entry("Android in the Wild: TF-Examples in TFRecord files, or as JSON", f"{_HERE}.aitw:load"),
         "androidworld": Entry("AndroidWorld runs with oracle rewards", f"{_HERE}.androidworld:load"),
         "atif": Entry("Agent Trajectory Interchange Format, JSON", f"{_HERE}.atif:load"),
-        "mind2web": Entry("Mind2Web and MT-Mind2Web, JSON: tasks, or conversations of several turns", f"{_HERE}.mind2web:load"),
+        "mind2web": Entry(
+            "Mind2Web and MT-Mind2Web, JSON: tasks, or conversations of several turns", "prill.papers.mind2web.format:load"
+        ),
         "online-mind2web": Entry("Online-Mind2Web result folders, version 1 or 2", f"{_HERE}.online_mind2web:load"),
         "openai-batch": Entry("OpenAI batch files: requests, and the replies beside them", f"{_HERE}.openai_batch:load"),
         "osworld": Entry("OSWorld result folders with traj.jsonl", f"{_HERE}.osworld:load"),

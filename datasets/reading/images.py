@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from prill.datasets.reading.records import image_in
 from prill.errors import InputError
-from prill.models.images import image_size
+from prill.io.images import image_size
 
 # The largest image that is unpacked: a 4K screen as PNG takes less than 25 MiB even when it does not compress.
 MAX_BYTES = 32 * 1024 * 1024

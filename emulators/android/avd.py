@@ -20,7 +20,7 @@ from pathlib import Path
 from prill.emulators.android.adb import AdbServer, sdk_program
 from prill.emulators.android.phone import PhoneLost
 from prill.errors import EnvironmentFailure, UsageError
-from prill.io.temporary import TempFolder, abandoned, taken_over
+from prill.temporary.folders import TempFolder, abandoned, taken_over
 
 # A copy's folder begins so; in it are what the emulator said, and its process id.
 PREFIX = "prill-avd-"

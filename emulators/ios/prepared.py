@@ -10,7 +10,7 @@ from typing import Any, Literal
 from prill.emulators.ios.companion import Companion, CompanionFailure
 from prill.emulators.ios.simulators import COPIES, PREFIX, Simulator, Simulators, clear_up, run, simctl_command
 from prill.errors import EnvironmentFailure, UsageError
-from prill.io.temporary import TempFolder
+from prill.temporary.folders import TempFolder
 
 Restore = Literal["clone", "erase", "none"]
 POLL = 0.1

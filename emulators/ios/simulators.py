@@ -17,7 +17,7 @@ from pathlib import Path
 
 from prill.emulators.requirements import Tool
 from prill.errors import EnvironmentFailure, UsageError
-from prill.io.temporary import abandoned, taken_over
+from prill.temporary.folders import abandoned, taken_over
 
 # Folders of the environment begin so; the copies of simulators are in a device set inside.
 PREFIX = "prill-ios-"

@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prill.models.images import file_hash, open_checked
+from prill.io.images import file_hash, open_checked
 
 if TYPE_CHECKING:
     from PIL.Image import Image

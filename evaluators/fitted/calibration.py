@@ -267,29 +267,15 @@ def fit_map(method: Method, scores: Sequence[float], truths: Sequence[bool]) -> 
 
 
 def fit_isotonic(scores: Sequence[float], truths: Sequence[bool]) -> CalibrationMap:
-    """The rising map with the least squared error: pool adjacent violators (Ayer et al. 1955). Equal scores are one point."""
-    blocks: list[list[float]] = []  # lowest score, highest score, successes, count
-    for score, truth in sorted(zip(scores, truths, strict=True)):
-        if blocks and blocks[-1][1] == score:
-            blocks[-1][2] += truth
-            blocks[-1][3] += 1
-        else:
-            _pool(blocks)
-            blocks.append([score, score, float(truth), 1.0])
-    _pool(blocks)
-    points = [(edge, right / count) for low, high, right, count in blocks for edge in ((low, high) if low < high else (low,))]
-    return CalibrationMap(
-        method="isotonic", scores=tuple(score for score, _ in points), values=tuple(value for _, value in points)
-    )
+    """The rising map with the least squared error (Ayer et al. 1955). Equal scores are one point."""
+    import numpy as np
+    from scipy.optimize import isotonic_regression
 
-
-def _pool(blocks: list[list[float]]) -> None:
-    """Joins the last block to those before it while it lies below them."""
-    while len(blocks) > 1 and blocks[-2][2] * blocks[-1][3] >= blocks[-1][2] * blocks[-2][3]:
-        _, high, right, count = blocks.pop()
-        blocks[-1][1] = high
-        blocks[-1][2] += right
-        blocks[-1][3] += count
+    levels, level, counts = np.unique(np.asarray(scores, dtype=float), return_inverse=True, return_counts=True)
+    fitted = isotonic_regression(np.bincount(level, weights=truths) / counts, weights=counts).x
+    inner = np.zeros(len(levels), dtype=bool)  # between two scores of the same value
+    inner[1:-1] = (fitted[1:-1] == fitted[:-2]) & (fitted[1:-1] == fitted[2:])
+    return CalibrationMap(method="isotonic", scores=tuple(levels[~inner].tolist()), values=tuple(fitted[~inner].tolist()))
 
 
 def fit_platt(logits: Sequence[float], truths: Sequence[bool]) -> tuple[float, float]:

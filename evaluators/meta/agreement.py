@@ -16,12 +16,11 @@ from prill.evaluators.labels import cluster, latest_verdicts, task_names
 from prill.evaluators.meta.figure import HEADING, Figure, about_intervals, figure_row
 from prill.evaluators.metrics import FIGURES, Method, auc, auc_interval, figures, intervals, method_of, wilson
 from prill.io.store import read_labels, read_trajectories, read_verdicts
-from prill.io.tables import Table, printable
+from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import RULES, labels_of, truth_of, why_undecided
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, UnscoredReason, Verdict
 
 if TYPE_CHECKING:
-    import pandas
     from numpy.typing import NDArray
 
 _Path = str | os.PathLike[str]
@@ -86,7 +85,7 @@ class Confusion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement:
+class Agreement(Tabular):
     """The comparison of one judge's verdicts with labels of one source.
 
     Each figure is an attribute, too: `kappa.value`, `kappa.low`, `kappa.high`; `print` shows the same as `prill agree`,
@@ -195,14 +194,6 @@ class Agreement:
     def table(self) -> Table:
         """One row a figure: name, value, both ends of the 95 % interval and how it was found; null where undefined."""
         return figure_table((*self.figures, *self.scores))
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The table of figures as a data frame.
-
-        Raises:
-            MissingExtra: pandas is not installed; the message says how to install it.
-        """
-        return self.table().to_pandas()
 
     def __str__(self) -> str:
         parts = (of_whom(self), (HEADING, *figure_rows(self)), count_rows(self), not_judged_rows(self))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
-from math import ceil, exp, lgamma, log, sqrt
+from math import ceil, log, sqrt
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
 
@@ -34,8 +34,6 @@ _METHODS: tuple[Method, ...] = ("platt", "isotonic")
 _LEAST_EACH = 10  # successes, and failures
 _HALF = 0.5
 _DIGITS = 6
-_HALVINGS = 40
-_NEGLIGIBLE = 1e-15  # a share of a sum that is left out of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,13 +274,9 @@ def operating(scores: Sequence[float], truths: Sequence[bool], threshold: float)
 
 def precision_bound(right: int, called: int) -> float:
     """The one-sided 95 % lower bound of a share, `right` of `called` (Clopper and Pearson 1934): exact for independent runs."""
-    if right == 0:
-        return 0.0
-    low, high = 0.0, right / called
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _tail(right, called, middle) <= 1 - CONFIDENCE else (low, middle)
-    return low
+    from scipy.special import betaincinv
+
+    return float(betaincinv(right, called - right + 1, 1 - CONFIDENCE)) if right else 0.0
 
 
 class Cut(NamedTuple):
@@ -364,23 +358,6 @@ def _least_called(target: float, starts: int) -> int:
 
 def _tail(right: int, called: int, share: float) -> float:
     """The chance of `right` or more out of `called` when each is right with chance `share`."""
-    if share <= 0 or share >= 1 or right <= 0:
-        return float(share >= 1 or right <= 0)
-    if right > called:
-        return 0.0
-    if right <= called * share:  # the other side is the smaller, and its terms fall from the first on
-        return 1 - _tail(called - right + 1, called, 1 - share)
-    term = exp(
-        lgamma(called + 1)
-        - lgamma(right + 1)
-        - lgamma(called - right + 1)
-        + right * log(share)
-        + (called - right) * log(1 - share)
-    )
-    total, odds = 0.0, share / (1 - share)
-    for k in range(right, called + 1):
-        total += term
-        if term <= total * _NEGLIGIBLE:
-            break
-        term *= odds * (called - k) / (k + 1)
-    return min(1.0, total)
+    from scipy.special import betainc
+
+    return float(betainc(right, called - right + 1, share)) if right else 1.0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from prill.actions.phone import SWIPE_DISTANCE
 from prill.evaluators.wrappers.rewritten import Rewritten
-from prill.models.images import open_checked
+from prill.io.images import open_checked
 from prill.protocols import Evaluator
 from prill.types import Point, Step, Trajectory
 

@@ -2,8 +2,8 @@
 
 Run: python examples/self_map/compare.py DATA.json… --gold GOLD.jsonl --out DIR --memory RUN,RUN --none RUN,RUN \\
          --scores FILE,FILE
-RUN are folders of `prill bench mind2web`, FILE score files of `prill rank`, one for each seed. Intervals are of 95 %: whole
-conversations are drawn anew, with what all seeds did in them. The test swaps the two arms, conversation by conversation, in all
+RUN are folders of `prill papers bench mind2web`, FILE score files of `prill papers rank`, one a seed. Intervals are of 95 %:
+whole conversations are drawn anew, with what all seeds did. The test swaps the two arms, conversation by conversation, in all
 ways (exact, two-sided). Writes two tables (results.md) and a picture (results.svg).
 """
 
@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from prill.bench.mind2web import played_turn, recorded_turns
 from prill.evaluators.metrics import intervals, wilson
 from prill.io.store import read_trajectories
-from prill.pages.conversations import conversation_of
-from prill.pages.scores import read_scores, sample_ids
-from prill.pages.state import read_state
+from prill.papers.bench.mind2web import played_turn, recorded_turns
+from prill.papers.mind2web.pages.conversations import conversation_of
+from prill.papers.mind2web.pages.scores import read_scores, sample_ids
+from prill.papers.mind2web.pages.state import read_state
 from prill.refine.results import swapped_p
 from prill.ui.report.lines import Line, Point, row_chart
 

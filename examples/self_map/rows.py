@@ -2,8 +2,8 @@
 
 Run: python examples/self_map/rows.py RANKED.jsonl ROWS.jsonl --rows 480 --seed 0 --set group=5 --set pool=5 …
 
-RANKED are gold turns whose candidates were ranked (`prill rank --ranked`): the wrong candidates of a row are among the best of
-its page, as they will be when the planner is asked. Steps are drawn anew for each seed.
+RANKED are gold turns whose candidates were ranked (`prill papers rank --ranked`): the wrong candidates of a row are among the
+best of its page, as they will be when the planner is asked. Steps are drawn anew for each seed.
 """
 
 import argparse
@@ -16,8 +16,8 @@ from typing import Any
 
 from prill.io.outputs import write_output
 from prill.io.store import read_trajectories
-from prill.pages.conversations import rejoined
-from prill.pages.state import read_state
+from prill.papers.mind2web.pages.conversations import rejoined
+from prill.papers.mind2web.pages.state import read_state
 from prill.policies.registry import make_policy
 from prill.testing import ScriptedModel
 from prill.types import Trajectory

@@ -10,6 +10,7 @@ set -euo pipefail
 out=${1:?folder for data, models and results}
 prill=${PRILL:-.venv/bin/prill} python=${PYTHON:-.venv/bin/python}
 here=$(dirname "$0")
+export PYTHONPATH=$(realpath "$here/../..")${PYTHONPATH:+:$PYTHONPATH} # for tests.support
 seeds=${SEEDS:-0 1 2} steps=${STEPS:-80} batch=${BATCH:-4} split=${SPLIT:-test_website}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=PASSIVE HF_HUB_OFFLINE=1
 # The best four meet at once (paper: 50, by fives), and one earlier step is shown (three): inputs stay short. Elements are written
@@ -19,7 +20,7 @@ asks=(embedder=tfidf snippets=1 group=4 pool=4 previous=1 max_tokens=40 neg_rati
 upper='.*layers\.(1[5-9]|2[0-9])\..*_proj' # of 30: below them nothing is learnt, and backwards the way is half as long
 
 if [ ! -d "$out/data" ]; then
-  "$python" -m prill.testing.conversations "$out/data.part" --train "${CONVERSATIONS:-200}" --dev 20 --test-website "${TEST:-24}"
+  "$python" -m tests.support.conversations "$out/data.part" --train "${CONVERSATIONS:-200}" --dev 20 --test-website "${TEST:-24}"
   mv "$out/data.part" "$out/data"
 fi
 for one in train "$split"; do
@@ -27,7 +28,7 @@ for one in train "$split"; do
 done
 # So small a ranker comes behind shared words (BM25), on the sites of training too. The planner sees the order of these.
 for one in train "$split"; do
-  "$prill" rank "$out/$one/trajectories.jsonl" --ranker bm25 -o "$out/$one/scores.json" --ranked "$out/$one/ranked.jsonl"
+  "$prill" papers rank "$out/$one/trajectories.jsonl" --ranker bm25 -o "$out/$one/scores.json" --ranked "$out/$one/ranked.jsonl"
 done
 
 train_ranker() {
@@ -35,7 +36,7 @@ train_ranker() {
   [ -d "$models/untrained" ] || "$python" "$here/small_ranker.py" "$out/train/trajectories.jsonl" "$models/untrained" --seed "$1"
   "$prill" train ranker "$out/train/trajectories.jsonl" -o "$models/ranker" --preset small-ranker --model "$models/untrained" \
     --seed "$1" --max-length 96 --learning-rate 1e-3 --steps "${RANKER_STEPS:-600}"
-  "$prill" rank "$out/$split/trajectories.jsonl" --ranker "$models/ranker" -o "$models/$split.json"
+  "$prill" papers rank "$out/$split/trajectories.jsonl" --ranker "$models/ranker" -o "$models/$split.json"
 }
 
 train_planner() {
@@ -51,7 +52,7 @@ train_planner() {
 ask_planner() {
   local models=$out/seed$1 options=("${asks[@]//_/-}")
   options=("${options[@]/#/--policy.}")
-  "$prill" bench mind2web --recordings "generated websites=$out/$split/ranked.jsonl" --policy self-map \
+  "$prill" papers bench mind2web --recordings "generated websites=$out/$split/ranked.jsonl" --policy self-map \
     "${options[@]}" --no-policy.numbers --policy.history "$2" --model local:embedded --model.adapter "$models/planner" --workers 8 --beside none \
     ${TURNS:+--limit "$TURNS"} -o "$models/$split-$2"
 }

@@ -1,6 +1,6 @@
 """A ranker to train on a CPU: a small DeBERTa-v2 of random weights, its tokenizer learnt from training turns.
 
-Run: python examples/self_map/small_ranker.py train.jsonl DIR --seed 0
+Run: PYTHONPATH=. python examples/self_map/small_ranker.py train.jsonl DIR --seed 0
 """
 
 import argparse
@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 
 from prill.io.store import read_trajectories
-from prill.pages.state import read_state
-from prill.pages.tree import Page, ranker_query
-from prill.testing.small_models import small_encoder
+from prill.papers.mind2web.pages.state import read_state
+from prill.papers.mind2web.pages.tree import Page, ranker_query
+from tests.support.small_models import small_encoder
 
 TURNS = 150  # whose words the tokenizer learns
 PIECES = 900  # so few that many words of the training pages are made of several pieces, as all new words will be

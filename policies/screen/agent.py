@@ -9,8 +9,9 @@ from typing import Annotated, Literal, Protocol
 from msgspec import Meta
 
 from prill.errors import NoEvidence, Unparsable, UsageError
-from prill.models.images import image_size, scaled_size
+from prill.io.images import image_size
 from prill.models.prompts import clean, load_prompt, shorten
+from prill.models.request import scaled_size
 from prill.policies.screen.frames import QWEN25, THOUSANDTHS, UI_TARS, Frame, Size, UnreadableReplyError
 from prill.policies.screen.qwen import QwenCalls
 from prill.policies.screen.ui_tars import UITarsCalls

@@ -6,7 +6,6 @@ request itself, so an answer belongs to whatever asks the very same; `batch.json
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -22,7 +21,7 @@ import msgspec
 
 from prill.errors import InputError, UsageError
 from prill.io.cache import scratch_database
-from prill.io.outputs import LockedFolder, failures, make_folder, part_of, write_output, writing
+from prill.io.outputs import LockedFolder, failures, held, make_folder, part_of, write_output, writing
 from prill.types import EvaluatorInfo
 
 MANIFEST = "batch.json"
@@ -115,7 +114,10 @@ class BatchFolder(LockedFolder):
             expect_free(self.path)
             make_folder(file)
         with ExitStack() as on_failure:
-            self._lock = self._locked()
+            try:
+                self._lock = held(path, f"{path}: another process works on this batch", os.O_RDONLY | os.O_DIRECTORY)
+            except OSError as error:
+                raise UsageError(f"{path}: {error.strerror}") from None
             on_failure.callback(self.close)
             if file.exists():
                 self.manifest = _read_manifest(file)
@@ -231,18 +233,6 @@ class BatchFolder(LockedFolder):
 
     def _save(self) -> None:
         write_output(self.path / MANIFEST, msgspec.json.format(msgspec.json.encode(self.manifest), indent=1) + b"\n")
-
-    def _locked(self) -> int:
-        try:
-            lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            raise UsageError(f"{self.path}: {error.strerror}") from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise UsageError(f"{self.path}: another process works on this batch") from None
-        return lock
 
 
 def _leaves(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,14 +11,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import parse_qsl, urlsplit
 
 from prill.batches.folder import URL, Api, BatchFolder, RequestFile
 from prill.errors import EndpointError, InputError, MissingExtra, UsageError
 from prill.io.outputs import expect_place, failures, part_of
-from prill.models.transport import Endpoint, http_library
-from prill.models.wire import error_message
+from prill.models.replies import error_message
+from prill.models.transport import Endpoint, azure_header
 
 if TYPE_CHECKING:
     import anthropic
@@ -270,9 +270,8 @@ class _Anthropic:
 @asynccontextmanager
 async def _openai(entry: RequestFile, problem: str) -> AsyncIterator[_OpenAI]:
     endpoint = _endpoint(entry)
-    client = await _client(endpoint, problem)
-    async with _reported("openai", endpoint, problem):
-        yield _OpenAI(client.with_options(max_retries=2))
+    async with await _client(endpoint, problem) as client, _reported("openai", endpoint, problem):
+        yield _OpenAI(client)
 
 
 @asynccontextmanager
@@ -282,7 +281,7 @@ async def _anthropic(entry: RequestFile, problem: str) -> AsyncIterator[_Anthrop
     except ImportError:
         raise MissingExtra("anthropic", "anthropic") from None
     endpoint = _endpoint(entry)
-    key = (await _client(endpoint, problem)).api_key
+    key = await _key(endpoint, problem)
     base_url = endpoint.base_url.removesuffix("/v1")  # of the endpoint that speaks OpenAI's language
     async with (
         AsyncAnthropic(api_key=key, base_url=base_url, timeout=_SECONDS) as client,
@@ -300,17 +299,30 @@ def _endpoint(entry: RequestFile) -> Endpoint:
 
 
 async def _client(endpoint: Endpoint, problem: str) -> openai.AsyncOpenAI:
+    """OpenAI's SDK for an endpoint. Calls to models do without it: its files and batches are what nothing else here has."""
+    import openai
+
+    key, url = await _key(endpoint, problem), urlsplit(endpoint.base_url)
+    return openai.AsyncOpenAI(
+        base_url=url._replace(query="").geturl(),
+        api_key=key,
+        timeout=_SECONDS,
+        default_query=dict(parse_qsl(url.query)),
+        default_headers=azure_header(url, key),
+    )
+
+
+async def _key(endpoint: Endpoint, problem: str) -> str:
     try:
-        return (await endpoint.connection()).client
-    except UsageError as error:  # of the key, or of the address
+        await endpoint.connection()  # sends nothing, and raises what is wrong with key, proxy or certificates
+        return endpoint.key()
+    except UsageError as error:
         raise _Closed(f"{problem}: {error}") from None
 
 
 @asynccontextmanager
 async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIterator[None]:
     """What the library raises inside becomes an EndpointError that begins with the problem."""
-    import aiohttp
-
     sdk = importlib.import_module(library)  # both are made by the same generator, and name their errors alike
     try:
         yield
@@ -325,13 +337,20 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
             raise _Closed(f"{problem}: {endpoint.no_trust(refused)}") from None
         why = endpoint.without_key(str(error.__cause__ or error))
         raise _Closed(f"{problem}: cannot reach {endpoint.place} ({why})") from None
-    except (aiohttp.ClientError, http_library().HTTPError) as error:  # while a file comes: it is handed on as it is
+    except _http_library().HTTPError as error:  # while a file comes: it is handed on as it is
         why = endpoint.without_key(str(error) or type(error).__name__)
         raise EndpointError(f"{problem}: the connection to {endpoint.place} broke ({why})") from None
     except OSError as error:  # of the file of requests
         raise InputError(f"{problem}: {error.filename}: {error.strerror}; write a new batch") from None
     except (AttributeError, ValueError) as error:  # a page of a proxy, say: the libraries go on with it as it is
         raise EndpointError(f"{problem}: {endpoint.place} does not answer as a batch API does") from error
+
+
+def _http_library() -> Any:
+    """The library that the installed SDK sends by: httpx2 from version 3 on, httpx before, which some trainers pin."""
+    import openai
+
+    return importlib.import_module("httpx" if openai.__version__.startswith("2.") else "httpx2")
 
 
 def _refused_certificate(error: BaseException | None) -> BaseException | None:

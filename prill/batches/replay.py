@@ -14,9 +14,9 @@ from prill.errors import AnswerPending, UsageError
 from prill.io.store import Intake
 from prill.models.calls import PerGoal
 from prill.models.client import OpenAIModel
-from prill.models.dialect import Dialect
 from prill.models.ledger import at_share_of_price
 from prill.models.prompts import same_codes
+from prill.models.request import EndpointCapabilities
 from prill.models.transport import Endpoint, answered_by
 from prill.protocols import Evaluator, every_judge
 from prill.scoring.scorer import Tally, score_files, score_stream
@@ -65,7 +65,7 @@ class Replay:
             with ExitStack() as stack:
                 for model in self._models:
                     # Neither what was learnt before, nor replies that were kept and cost nothing.
-                    for name, value in (("dialect", Dialect()), ("cache", None)):
+                    for name, value in (("capabilities", EndpointCapabilities()), ("cache", None)):
                         stack.callback(setattr, model, name, getattr(model, name))
                         setattr(model, name, value)
                 for context in (answered_by(self._answer), same_codes(self._secret), at_share_of_price(PRICE_SHARE)):

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, TextIO, cast
 
 from prill.cli.commands import COMMANDS, overview
-from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageError
+from prill.errors import EndpointGoneError, EnvironmentFailure, PrillError, UsageError
 
 # What steers a terminal is printed as its number.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -112,7 +112,7 @@ def _run_command(name: str, argv: list[str]) -> int:
             code = int(load_object(command.show)(config, switches))
         sys.stdout.flush()
         return code
-    except (EndpointGone, EnvironmentFailure) as error:
+    except (EndpointGoneError, EnvironmentFailure) as error:
         again = next(
             (flag for path in ("retry_unscored", "retry_broken") if derived and (flag := derived.flag_of(path)) != path), None
         )

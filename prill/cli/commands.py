@@ -48,7 +48,7 @@ _ORDER = (
     *("reflexion", "filter", "train", "refine filtered-bc", "watch", "simulate-retries"),
     *("rollout", "devices", "check-sites"),
     *("convert", "check", "merge", "table", "accept"),
-    *("bench", "rank", "exemplars", "conversations"),
+    *("papers bench", "papers rank", "papers exemplars", "papers conversations"),
 )
 _JUDGE = frozenset(
     {"away", "form", "image_detail", "image_format", "patience", "probability", "reasoning_effort", "towards", "samples"}
@@ -118,11 +118,11 @@ _OF_ROWS = frozenset(_TRAINING | {"negatives", "draws"})
 _OF_PAGES = frozenset(_TRAINING | {"rank", "alpha", "dropout", "targets", "max_pixels", "engine", "engine_python", "overlong"})
 
 
-def _training(kind: str, class_: str, purpose: str, hidden: frozenset[str], *examples: str) -> Command:
+def _training(kind: str, config: str, purpose: str, hidden: frozenset[str], *examples: str) -> Command:
     return Command(
         "improve",
         purpose,
-        f"prill.runs.train:{class_}",
+        config,
         "prill.cli.improving:train",
         Words(
             ("rows",),
@@ -233,10 +233,10 @@ COMMANDS: Mapping[str, Command] = {
         "Exit codes: 0 no alarm, 1 an alarm stands at the end of a log, 3 no alarm but some lines could not be read, "
         "2 nothing could be read or bad usage.",
     ),
-    "bench": Command(
+    "papers bench": Command(
         "papers",
         "tables of what an agent comes to on a benchmark, beside the figures of the papers",
-        "prill.runs.bench:BenchConfig",
+        "prill.papers.bench.run:BenchConfig",
         "prill.cli.papers:bench",
         Words(
             ("environment",),
@@ -245,53 +245,53 @@ COMMANDS: Mapping[str, Command] = {
             whole=_WHOLE | {"policy.lessons", "policy.observation_tokens"},
         ),
         (
-            "prill bench miniwob --policy react --model M --tasks 43 --trials 5 -o runs/bench",
-            "prill bench webarena --shop --policy scripted -o runs/shop",
-            "prill bench mind2web --recordings cross-task=test.jsonl --policy self-map --model M -o runs/m2w",
+            "prill papers bench miniwob --policy react --model M --tasks 43 --trials 5 -o runs/bench",
+            "prill papers bench webarena --shop --policy scripted -o runs/shop",
+            "prill papers bench mind2web --recordings cross-task=test.jsonl --policy self-map --model M -o runs/m2w",
         ),
         "BENCHMARK is miniwob, webarena, airline or mind2web; BENCHMARK --help and --policy NAME --help list the options of "
         "each. An agent of a\npaper has its tasks, seeds and trials. Exit codes: 0 every episode has an outcome, 3 some have "
         "none, 2 bad usage, 130 interrupted.",
         dry_run=True,
     ),
-    "exemplars": Command(
+    "papers exemplars": Command(
         "papers",
         "a memory of exemplars for the agent `synapse`, from trajectories that a judge accepts",
-        "prill.runs.papers:ExemplarsConfig",
+        "prill.papers.synapse.runs:ExemplarsConfig",
         "prill.cli.papers:exemplars",
         Words(("trajectories",), metavars={"trajectories": "TRAJ", "verdicts": "V", "output": "DIR", "truth": "RULE|NAME"}),
         (
-            "prill exemplars t.jsonl --verdicts v.jsonl -o memory",
-            "prill exemplars t.jsonl --verdicts v.jsonl --calibration c.json -o memory --shipped",
-            "prill exemplars t.jsonl --verdicts v.jsonl --threshold 0.8 -o memory --labels l.jsonl --json",
+            "prill papers exemplars t.jsonl --verdicts v.jsonl -o memory",
+            "prill papers exemplars t.jsonl --verdicts v.jsonl --calibration c.json -o memory --shipped",
+            "prill papers exemplars t.jsonl --verdicts v.jsonl --threshold 0.8 -o memory --labels l.jsonl --json",
         ),
         "Pages must have been recorded as HTML (prill rollout miniwob --text html). Exit codes: 0 all read, 3 without some "
         "broken lines, 2 bad usage.",
     ),
-    "rank": Command(
+    "papers rank": Command(
         "papers",
         "which elements of recorded pages are meant: a score for each candidate, and how often the right one comes first",
-        "prill.runs.papers:RankConfig",
+        "prill.papers.mind2web.runs:RankConfig",
         "prill.cli.papers:rank",
         Words(("trajectories",), metavars={"trajectories": "GOLD", "output": "FILE", "ranked": "OUT", "ranker": "NAME|DIR"}),
         (
-            "prill rank test.jsonl -o scores.json --ranker bm25",
-            "prill rank test.jsonl -o scores.json --ranker ranker/      (trained by prill train ranker)",
-            "prill rank test.jsonl -o scores.json --ranker embedding:minilm --ranked ranked.jsonl",
+            "prill papers rank test.jsonl -o scores.json --ranker bm25",
+            "prill papers rank test.jsonl -o scores.json --ranker ranker/      (trained by prill train ranker)",
+            "prill papers rank test.jsonl -o scores.json --ranker embedding:minilm --ranked ranked.jsonl",
         ),
         "Exit codes: 0 all ranked, 3 without turns that cannot be read, 2 it cannot be, 130 interrupted: the same command goes "
         "on.",
     ),
-    "conversations": Command(
+    "papers conversations": Command(
         "papers",
         "conversations of several turns, from single tasks of Mind2Web",
-        "prill.runs.papers:ConversationsConfig",
+        "prill.papers.mind2web.runs:ConversationsConfig",
         "prill.cli.papers:conversations",
         Words(("source",), hidden=_MORE_OF_MODEL, metavars={"source": "IN", "output": "FILE"}),
         (
-            "prill conversations train_0.json -o conversations.json",
-            "prill conversations mind2web/ -o conversations.json --most-tasks 4",
-            "prill conversations train_0.json -o conversations.json --model gpt-4o --budget-usd 5",
+            "prill papers conversations train_0.json -o conversations.json",
+            "prill papers conversations mind2web/ -o conversations.json --most-tasks 4",
+            "prill papers conversations train_0.json -o conversations.json --model gpt-4o --budget-usd 5",
         ),
         "Tasks of one site that share words become a conversation; long ones are divided into turns. The same command goes on "
         "where a run\nbroke off. Exit codes: 0 all made, 3 some records are broken, a rule stood in for the model, or calls "
@@ -622,7 +622,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train policy": _training(
         "policy",
-        "TrainPolicyConfig",
+        "prill.runs.train:TrainPolicyConfig",
         "a policy from the rows of a filter: a LoRA adapter, or all weights",
         _OF_ROWS,
         "rows.jsonl -o adapter --preset small-text",
@@ -631,7 +631,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train captioner": _training(
         "captioner",
-        "TrainCaptionerConfig",
+        "prill.runs.train:TrainCaptionerConfig",
         "a captioner from rows of captions",
         _OF_ROWS,
         "data/rows.jsonl -o captioner --method lora --dry-run",
@@ -640,7 +640,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train ranker": _training(
         "ranker",
-        "TrainRankerConfig",
+        "prill.papers.mind2web.training.config:TrainRankerConfig",
         "a ranker of candidates from recorded pages",
         _OF_PAGES | {"draws"},
         "train.jsonl -o ranker --held-out 0.1",
@@ -649,7 +649,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "train planner": _training(
         "planner",
-        "TrainPlannerConfig",
+        "prill.papers.mind2web.training.config:TrainPlannerConfig",
         "a planner that answers a policy, from recorded pages",
         _OF_PAGES | {"negatives"},
         "train.jsonl -o planner --policy self-map",

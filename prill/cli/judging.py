@@ -148,7 +148,7 @@ def _savings_line(saved: Savings) -> str:
 def serve(config: ServeConfig, switches: Switches) -> int:
     """`prill serve`; 0 when it was ended. Raises UsageError before it listens."""
     from prill.runs.serve import serve as run
-    from prill.service.server import LastResort
+    from prill.service.last_resort import LastResort
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))

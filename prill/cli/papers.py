@@ -10,22 +10,24 @@ from prill.cli.improving import stage_bar
 from prill.cli.showing import progress_bar, say_problems, show_plan
 from prill.cli.stopping import stopping_on_ctrl_c
 from prill.cli.words import Switches
-from prill.datasets.conversations import Tally
 from prill.io.tables import printable
 from prill.models.ledger import usage_text
-from prill.pages.ranking import RankTally
-from prill.runs import papers
+from prill.papers.bench.run import BenchConfig, bench_async, plan_bench
+from prill.papers.mind2web import runs as on_pages
+from prill.papers.mind2web.multi_turn import Tally
+from prill.papers.mind2web.pages.ranking import RankTally
+from prill.papers.mind2web.runs import ConversationsConfig, ConversationsResult, RankConfig, RankResult
+from prill.papers.synapse import runs as on_exemplars
+from prill.papers.synapse.runs import ExemplarsConfig
 from prill.runs.base import count_lines
-from prill.runs.bench import BenchConfig, bench_async, plan_bench
-from prill.runs.papers import ConversationsConfig, ConversationsResult, ExemplarsConfig, RankConfig, RankResult
 
 _EXIT_DONE, _EXIT_SOME, _EXIT_INTERRUPTED = 0, 3, 130
 
 
 def bench(config: BenchConfig, switches: Switches) -> int:
-    """`prill bench`; 0 when every episode has an outcome, 3 when some have none, 130 when interrupted."""
+    """`prill papers bench`; 0 when every episode has an outcome, 3 when some have none, 130 when interrupted."""
     if switches.dry_run:
-        return show_plan("bench", plan_bench(config), as_json=switches.json)
+        return show_plan("papers bench", plan_bench(config), as_json=switches.json)
     try:
         with stage_bar() as show:
             result = asyncio.run(bench_async(config, progress=show))
@@ -42,21 +44,21 @@ def bench(config: BenchConfig, switches: Switches) -> int:
 
 
 def rank(config: RankConfig, switches: Switches) -> int:
-    """`prill rank`; 0 when all is ranked, 3 without turns that cannot be read, 130 when interrupted."""
+    """`prill papers rank`; 0 when all is ranked, 3 without turns that cannot be read, 130 when interrupted."""
     result = asyncio.run(_rank(config))
     if result.stopped:
-        print("prill rank: stopped; the same command goes on from there", file=sys.stderr)
+        print("prill papers rank: stopped; the same command goes on from there", file=sys.stderr)
         return _EXIT_INTERRUPTED
     print(json.dumps(result.table()) if switches.json else result)
     print(f"{result.figures.steps:,} steps -> {result.output}", file=sys.stderr)
-    say_problems("rank", tuple(map(printable, result.problems)))
+    say_problems("papers rank", tuple(map(printable, result.problems)))
     return _EXIT_SOME if result.problems else _EXIT_DONE
 
 
 async def _rank(config: RankConfig) -> RankResult:
     stop = asyncio.Event()
     with (
-        stopping_on_ctrl_c("rank", stop),
+        stopping_on_ctrl_c("papers rank", stop),
         progress_bar(
             total=count_lines([str(config.trajectories)]), unit="turn", dynamic_ncols=True, file=sys.stderr, delay=0.5
         ) as bar,
@@ -65,35 +67,35 @@ async def _rank(config: RankConfig) -> RankResult:
         def show(tally: RankTally) -> None:
             bar.update(tally.turns - bar.n)
 
-        return await papers.rank_async(config, stop=stop, progress=show)
+        return await on_pages.rank_async(config, stop=stop, progress=show)
 
 
 def exemplars(config: ExemplarsConfig, switches: Switches) -> int:
-    """`prill exemplars`; 0 when all is read, 3 without some broken lines."""
+    """`prill papers exemplars`; 0 when all is read, 3 without some broken lines."""
     total = count_lines(map(str, config.trajectories))
     with progress_bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
-        result = papers.exemplars(config, progress=bar.update)
+        result = on_exemplars.exemplars(config, progress=bar.update)
     print(json.dumps(result.table(), indent=2) if switches.json else result)
-    say_problems("exemplars", tuple(map(printable, result.problems)))
+    say_problems("papers exemplars", tuple(map(printable, result.problems)))
     return _EXIT_SOME if result.broken else _EXIT_DONE
 
 
 def conversations(config: ConversationsConfig, switches: Switches) -> int:
-    """`prill conversations`; 0 when all are made, 3 with problems or calls that failed, 130 when interrupted."""
+    """`prill papers conversations`; 0 when all are made, 3 with problems or calls that failed, 130 when interrupted."""
     result = asyncio.run(_conversations(config))
     tally = result.tally
-    say_problems("conversations", tally.problems, most=20)
+    say_problems("papers conversations", tally.problems, most=20)
     if result.by_model:
-        print(f"prill conversations: {usage_text(tally.usage)}", file=sys.stderr)
+        print(f"prill papers conversations: {usage_text(tally.usage)}", file=sys.stderr)
     if switches.json:
         print(json.dumps(result.table()))
     if tally.stopped:
-        print("prill conversations: stopped; the same command takes up where this run ended", file=sys.stderr)
+        print("prill papers conversations: stopped; the same command takes up where this run ended", file=sys.stderr)
         return _EXIT_INTERRUPTED
     if tally.unanswered:
         print(
-            f"prill conversations: {tally.unanswered} of {tally.conversations} conversations got no answer, so {result.output} "
-            "is not written; the same command asks for these again",
+            f"prill papers conversations: {tally.unanswered} of {tally.conversations} conversations got no answer, so "
+            f"{result.output} is not written; the same command asks for these again",
             file=sys.stderr,
         )
         return _EXIT_SOME
@@ -104,7 +106,7 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
 async def _conversations(config: ConversationsConfig) -> ConversationsResult:
     stop = asyncio.Event()
     with (
-        stopping_on_ctrl_c("conversations", stop),
+        stopping_on_ctrl_c("papers conversations", stop),
         progress_bar(unit="conversation", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
     ):
 
@@ -114,4 +116,4 @@ async def _conversations(config: ConversationsConfig) -> ConversationsResult:
                 bar.set_postfix_str(usage_text(tally.usage), refresh=False)
             bar.update()
 
-        return await papers.conversations_async(config, stop=stop, progress=show)
+        return await on_pages.conversations_async(config, stop=stop, progress=show)

@@ -15,8 +15,8 @@ from prill.episodes.loop import run_episode
 from prill.episodes.run_folder import RunFolder
 from prill.errors import BudgetSpent, EnvironmentFailure, PrillError, Unscored
 from prill.io.checksums import Checksums
-from prill.models.guard import PATIENCE
 from prill.models.ledger import Meter, metered
+from prill.models.transport import PATIENCE
 from prill.protocols import Abridging, E, Environment, Lender, Policy
 from prill.types import LabelRecord, Step, Task, Trajectory
 

@@ -7,24 +7,26 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import json
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
+
+import msgspec
 
 from prill.episodes.loop import is_unpaid
 from prill.errors import InputError, UsageError
+from prill.io.append_log import AppendLog
 from prill.io.checksums import Checksums, Growing
 from prill.io.kinds import INTERRUPTED, TRAJECTORIES
-from prill.io.outputs import Content, LockedFolder, append_whole, check_output, part_of
-from prill.io.store import decode_trajectory, encode, encode_trajectory, read_labels, read_lines, screenshots_of
+from prill.io.outputs import Content, LockedFolder, check_output, held, part_of
+from prill.io.store import decode_trajectory, encode_trajectory, screenshots_of
 from prill.types import LabelRecord, Trajectory
 
-_BLOCK = 1 << 16
 LABELS, PARTIAL = "labels.jsonl", "partial"
 _CONTENTS: dict[str, Content] = {TRAJECTORIES: "trajectories", INTERRUPTED: "trajectories", LABELS: "labels"}
 
@@ -34,26 +36,26 @@ class RunFolder(LockedFolder):
     played once more; so do those of the episodes `unpaid` that a spent budget ended. Their records go to `interrupted.jsonl`.
     `checked`: the caller has compared all files with their checksums, so only those that are written to are compared here.
 
-    Raises UsageError when another process is writing there, nothing can be written, or a file is not as a run left it,
-    InputError when a file is broken.
+    Raises UsageError when another process is writing there, nothing can be written, or a file is broken or not as a run left
+    it, InputError when the record of an episode under way is broken.
     """
 
     def __init__(self, path: Path, *, again: Collection[str] = (), unpaid: Collection[str] = (), checked: bool = False) -> None:
         self.path = path.resolve()
-        self._aside: int | None = None
+        self._aside = 0
         self._left: set[str] = set()
         self._growing: dict[str, Growing] = {}
+        self._logs: dict[str, AppendLog[Any]] = {}
         with _writing(path):
             self.path.mkdir(parents=True, exist_ok=True)
             if (self.path / PARTIAL).is_symlink():
                 raise UsageError(f"{path / PARTIAL}: is a link, and what it leads to would be deleted; remove the link")
             for name, content in _CONTENTS.items():
                 check_output(path / name, content)
-            self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         with ExitStack() as on_failure:
-            on_failure.callback(super().close)
+            on_failure.callback(self._abandon)
             with _writing(path):
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._lock = held(self.path / ".lock", f"{path}: another process is recording to this folder")
                 self._checksums = Checksums(self.path)
                 if not checked:
                     self._checksums.check()
@@ -70,10 +72,17 @@ class RunFolder(LockedFolder):
         """Notes that the files are whole, and lets others in; safe to call twice."""
         try:
             if self._lock >= 0:
+                for log in self._logs.values():
+                    log.close()
                 for growing in self._growing.values():
                     growing.close()
         finally:
-            super().close()
+            self._abandon()
+
+    def _abandon(self) -> None:
+        for log in self._logs.values():
+            log.abandon()
+        super().close()
 
     def note(self, trajectory: Trajectory) -> None:
         """Keeps what there is of an episode under way."""
@@ -99,8 +108,8 @@ class RunFolder(LockedFolder):
             line = encode_trajectory(trajectory, self.path)
             self._checksums.note(*self._new_images(trajectory))
             if label is not None:
-                self._append(LABELS, encode(label))
-            self._append(TRAJECTORIES, line)
+                self._open(LABELS).append(label)
+            self._open(TRAJECTORIES).append_line(line)
             self._ids.add(trajectory.id)
             self._partial(trajectory.id).unlink(missing_ok=True)
 
@@ -108,33 +117,38 @@ class RunFolder(LockedFolder):
         return self.path / PARTIAL / f"{hashlib.sha256(id.encode()).hexdigest()[:16]}.json"
 
     def _finished(self, again: Collection[str], unpaid: Collection[str]) -> set[str]:
-        path = self.path / TRAJECTORIES
         ids: set[str] = set()
         leave: set[int] = set()
-        for line in read_lines(path) if self._mend(TRAJECTORIES) else ():
-            try:
-                trajectory = decode_trajectory(line.data, self.path)
-            except InputError as error:
-                raise InputError(f"{path}:{line.number}: {error}; mend the line or record to another folder") from None
+
+        def take(trajectory: Trajectory, start: int) -> None:
             if (trajectory.error is not None and trajectory.id in again) or (
                 is_unpaid(trajectory.error) and trajectory.id in unpaid
             ):
                 self._left.add(trajectory.id)
                 self._set_aside(trajectory)
-                leave.add(line.number)
+                leave.add(start)
             else:
                 ids.add(trajectory.id)
-        if leave:
-            self._replace(TRAJECTORIES, (line.data + b"\n" for line in read_lines(path) if line.number not in leave))
+
+        if (self.path / TRAJECTORIES).exists():
+            log = self._open(TRAJECTORIES, take)
+            if leave:
+                log.replace(line for start, line in log.lines() if start not in leave)
         return ids
 
     def _drop_spare_labels(self, again: Collection[str]) -> None:
         """An episode that is played again may end otherwise, so its old label must not stay; people's labels of others do."""
-        labels = list(read_labels(self.path / LABELS)) if self._mend(LABELS) else []
         left = {*again, *self._left}
-        kept = [x for x in labels if x.id in self._ids or (x.source == "human" and x.id not in left)]
-        if len(kept) < len(labels):
-            self._replace(LABELS, map(encode, kept))
+        spare: set[int] = set()
+
+        def take(label: LabelRecord, start: int) -> None:
+            if label.id not in self._ids and (label.source != "human" or label.id in left):
+                spare.add(start)
+
+        if (self.path / LABELS).exists():
+            log = self._open(LABELS, take)
+            if spare:
+                log.replace(line for start, line in log.lines() if start not in spare)
 
     def _sweep(self) -> None:
         for path in sorted((self.path / PARTIAL).glob("*")):
@@ -150,72 +164,41 @@ class RunFolder(LockedFolder):
 
     def _set_aside(self, trajectory: Trajectory) -> None:
         """The same episode may be interrupted again and again: each time is a record of its own."""
-        path = self.path / INTERRUPTED
-        if self._aside is None:
-            self._aside = sum(1 for _ in read_lines(path)) if self._mend(INTERRUPTED) else 0
+
+        def count(record: object, start: int) -> None:
+            self._aside += 1
+
+        log = self._open(INTERRUPTED, count)
         self._aside += 1
-        self._append(INTERRUPTED, encode_trajectory(replace(trajectory, id=f"{trajectory.id}~{self._aside}"), self.path))
+        log.append_line(encode_trajectory(replace(trajectory, id=f"{trajectory.id}~{self._aside}"), self.path))
 
     def _new_images(self, trajectory: Trajectory) -> list[str]:
         """The screenshots of an episode that are not on record yet, as names in the folder."""
         names = dict.fromkeys(os.path.relpath(os.path.realpath(path), self.path) for path, _ in screenshots_of(trajectory))
         return [name for name in names if name not in self._checksums]
 
-    def _mend(self, name: str) -> bool:
-        """Cuts off a last line that a crash left incomplete; whether anything is there."""
-        filled = _mended(self.path / name)
-        self._growing[name].restart()
-        return filled
-
-    def _append(self, name: str, line: bytes) -> None:
-        with self._growing[name].adding(line), (self.path / name).open("ab", buffering=0) as file:
-            append_whole(file.fileno(), line)
-
-    def _replace(self, name: str, lines: Iterable[bytes]) -> None:
-        part = _written(self.path / name, lines)
-        with self._growing[name].replacing(part):
-            part.replace(self.path / name)
-        self._growing[name].restart()
+    def _open(self, name: str, take: Callable[[Any, int], object] = lambda record, start: None) -> AppendLog[Any]:
+        """One of the files to append to; `take` is told what it holds where it is opened now."""
+        if name not in self._logs:
+            decoders = {TRAJECTORIES: partial(decode_trajectory, root=self.path), INTERRUPTED: msgspec.json.decode}
+            self._logs[name] = AppendLog(
+                self.path / name,
+                LabelRecord if name == LABELS else Trajectory,
+                take,
+                what="label" if name == LABELS else "trajectory",
+                decode=cast(Any, decoders.get(name)),
+                checksums=self._growing[name],
+                advice="mend the line or record to another folder",
+            )
+        return self._logs[name]
 
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
     try:
         yield
-    except BlockingIOError:
-        raise UsageError(f"{path}: another process is recording to this folder") from None
     except OSError as error:
         raise UsageError(f"{error.filename or path}: cannot be written: {error.strerror}") from error
-
-
-def _mended(path: Path) -> bool:
-    if not path.exists():
-        return False
-    with path.open("rb+") as file:
-        size = start = file.seek(0, os.SEEK_END)
-        tail = b""
-        while start and b"\n" not in tail:
-            end, start = start, max(0, start - _BLOCK)
-            file.seek(start)
-            tail = file.read(end - start) + tail
-        last = tail[tail.rfind(b"\n") + 1 :]
-        if last and _whole(last):
-            file.seek(size)
-            file.write(b"\n")
-            return True
-        file.truncate(size - len(last))
-        return size > len(last)
-
-
-def _whole(line: bytes) -> bool:
-    """Whether only its newline is missing, as editors may leave it: no part of a JSON object is one."""
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    except RecursionError:
-        return True  # whatever it is: no half of a line that is written here
-    return True
 
 
 def _written(path: Path, lines: Iterable[bytes]) -> Path:

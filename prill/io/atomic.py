@@ -18,10 +18,12 @@ def part_of(path: Path) -> Path:
     return path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
 
 
-def is_there(file: int, path: _Path) -> bool:
-    """Whether the open file is still the one that has this name: another program may have replaced or removed it."""
+def is_there(file: int, path: _Path, size: int | None = None) -> bool:
+    """Whether the open file is still the one that has this name: another program may have replaced or removed it. With a
+    `size` in bytes: and is still that long."""
     try:
-        return os.path.samestat(os.fstat(file), os.stat(path))
+        status = os.fstat(file)
+        return os.path.samestat(status, os.stat(path)) and size in (None, status.st_size)
     except OSError:
         return False
 
@@ -31,13 +33,13 @@ def append_whole(file: int, data: bytes) -> None:
 
     Raises OSError.
     """
-    end = os.fstat(file).st_size
     rest = memoryview(data)
     try:
         while rest:
             rest = rest[os.write(file, rest) :]
     except OSError:
-        os.ftruncate(file, end)
+        if written := len(data) - len(rest):
+            os.ftruncate(file, os.fstat(file).st_size - written)
         raise
 
 

@@ -16,7 +16,7 @@ from msgspec import UnsetType
 from prill.checks import check_record
 from prill.errors import InputError, MissingExtra, UsageError
 from prill.io.store import move_extras, with_screenshots
-from prill.io.temporary_images import in_memory
+from prill.temporary.images import in_memory
 from prill.types import LabelRecord, Observation, Task, Trajectory, Verdict
 
 if TYPE_CHECKING:

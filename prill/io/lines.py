@@ -36,7 +36,7 @@ class Line:
     """One record of a file: the number of its (first) line, from 1, and its bytes without newlines.
 
     `complete` is False for a last line that has no newline: a crash may have cut it. `start` is the byte where it begins in its
-    file, and `size` its bytes there, for a record on a line of its own in a file that is not packed.
+    file, and `size` its bytes there, unless the file is packed or the record stands in an array.
     """
 
     number: int
@@ -49,7 +49,7 @@ class Line:
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
     """Whether this is standard input (`-`), a pipe or a device: what can be read once only, and has no place on disk."""
-    if os.fspath(path) == STREAM:
+    if os.fspath(path) in (STREAM, *_spools):
         return True
     try:
         mode = os.stat(path).st_mode
@@ -129,6 +129,18 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
             raise InputError(f"{path}:{number + 1}: cannot be read further: {error}") from error
 
 
+def save_stream(path: str | os.PathLike[str], copy: Path) -> None:
+    """Writes what came through a pipe into a file, from which another process can `adopt_stream`."""
+    with open_input(path) as source, copy.open("xb") as out:
+        shutil.copyfileobj(source, out)
+
+
+def adopt_stream(name: str, copy: str) -> None:
+    """Reads a pipe from what another process has saved of it. Raises UsageError."""
+    if name not in _spools:
+        _spools[name] = open_input(copy)
+
+
 def forget_streams() -> None:
     """Drops what came through pipes."""
     while _spools:
@@ -197,33 +209,45 @@ def _elements(text: bytes) -> list[Line] | None:
     return lines
 
 
+def whole_records(file: BinaryIO) -> Iterator[Line]:
+    """The records of a file of JSON lines, each with its place: no mark, no array, not packed.
+
+    Raises OSError for a record of more than MOST_LINE.
+    """
+    return _whole(enumerate(iter(lambda: file.readline(MOST_LINE), b""), 1), 0)
+
+
 def _whole(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[Line]:
     """The lines; those from a lone `{` to a lone `}`, with nothing else at the margin that opens an object, are one.
 
     `offset` is the byte at which the first one begins; None: they have no place that could be gone to.
     """
     several: list[bytes] = []
-    start = size = 0
+    first = size = 0
+    start: int | None = None
     for number, raw in lines:
         data = raw.strip()
         here = offset
         if offset is not None:
             offset += len(raw)
+        if several and raw.startswith(b"{"):
+            yield _together(first, several, start, size)  # never closed: it is broken, what comes now need not be
+            several = []
         size = size + len(raw) if several else len(raw)
         if size >= MOST_LINE:
             raise OSError(f"a record of more than {MOST_LINE >> 20} MB")
-        if several and not raw.startswith(b"{"):
+        if several:
             several.append(data)
             if raw.startswith(b"}"):
-                yield Line(start, b" ".join(several), True, "pretty")
+                yield _together(first, several, start, size)
                 several = []
-            continue
-        if several:
-            yield Line(start, b" ".join(several), True, "pretty")  # never closed: it is broken, what comes now need not be
-            several = []
-        if data == b"{":
-            several, start = [data], number
+        elif data == b"{":
+            several, first, start = [data], number, here
         elif data:
             yield Line(number, data, raw.endswith(b"\n"), "crlf" if raw.endswith(b"\r\n") else "line", here, len(raw))
     if several:
-        yield Line(start, b" ".join(several), len(several) > 1, "pretty")
+        yield replace(_together(first, several, start, size), complete=len(several) > 1)
+
+
+def _together(number: int, lines: list[bytes], start: int | None, size: int) -> Line:
+    return Line(number, b" ".join(lines), True, "pretty", start, size if start is not None else 0)

@@ -227,17 +227,24 @@ def locked(path: _Path) -> int:
     """A file to append to, made where there is none; nobody else gets it so until it is closed. Raises UsageError."""
     while True:
         with failures(path):
-            file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        with ExitStack() as on_failure:
-            on_failure.callback(os.close, file)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UsageError(f"{path}: another process is writing this file") from None
-            # A writer that has just ended may have renamed another file here since it was opened.
-            if is_there(file, path):
-                on_failure.pop_all()
-                return file
+            file = held(path, f"{path}: another process is writing this file", os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        if is_there(file, path):
+            return file
+        os.close(file)  # a writer that has just ended had renamed another file here since it was opened
+
+
+def held(path: _Path, refusal: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
+    """A file or folder, opened, that nobody else gets so until it is closed. Raises UsageError where somebody has it, and
+    OSError."""
+    file = os.open(path, flags, 0o644)
+    with ExitStack() as on_failure:
+        on_failure.callback(os.close, file)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(refusal) from None
+        on_failure.pop_all()
+        return file
 
 
 class LockedFolder:

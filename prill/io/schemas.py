@@ -17,11 +17,11 @@ import msgspec
 from prill.errors import InputError, UsageError
 from prill.io.checksums import expect_unchanged
 from prill.io.faults import guess, line_fault, unknown_keys
+from prill.io.images import open_checked, read_image
 from prill.io.kinds import Kind, kind_of, kind_of_file
 from prill.io.lines import Form, read_lines
 from prill.io.outputs import content_of_line
 from prill.io.store import BadLine, UniqueIds, numbered_trajectories, screenshots_of
-from prill.models.images import open_checked, read_image
 from prill.types import LabelRecord, Trajectory, Verdict
 
 _RECORDS: dict[Kind, type] = {"trajectories": Trajectory, "labels": LabelRecord, "verdicts": Verdict}

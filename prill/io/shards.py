@@ -1,11 +1,18 @@
-"""Shards: which of several machines takes which trajectory, with nothing between them but the numbers."""
+"""Shards: which of several processes or machines takes which trajectory, and what each may have of what belongs to all.
+
+What a model may have at once, and a budget, are divided where an object is pickled for a shard (`packing_for`).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
 
 from prill.errors import UsageError
 
@@ -62,3 +69,45 @@ class Shard:
         """
         digest = hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8]) % self.count == self.number - 1
+
+    def takes_turn(self, position: int) -> bool:
+        """Tells whether this shard takes what comes at a position, from 0, where shards take turns."""
+        return position % self.count == self.number - 1
+
+    def share(self, whole: int) -> int:
+        """Divides what shards use at once.
+
+        Args:
+            whole: What all of them may use.
+
+        Returns:
+            This shard's share, at least 1.
+        """
+        return max(1, whole // self.count + (self.number <= whole % self.count))
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """A shard that something is pickled for, and the folder of the run's shards. `budgets` are those that were divided."""
+
+    shard: Shard
+    folder: Path
+    budgets: list[Any] = field(default_factory=list)
+
+
+_packing: ContextVar[Packing | None] = ContextVar("prill_packing", default=None)
+
+
+@contextmanager
+def packing_for(packing: Packing) -> Iterator[None]:
+    """What is pickled inside the block goes to that shard."""
+    token = _packing.set(packing)
+    try:
+        yield
+    finally:
+        _packing.reset(token)
+
+
+def packed_for() -> Packing | None:
+    """The shard that what is pickled now goes to; None: it is pickled for something else."""
+    return _packing.get()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from glob import escape
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
@@ -79,6 +80,26 @@ class SpendingFile:
             os.close(self._lock)
             self._lock = _NOT_LOCKED
 
+    def part(self, number: int) -> SpendingFile:
+        """The file of a shard of the run, beside this one."""
+        return SpendingFile(self._part_path(str(number)))
+
+    def _part_path(self, number: str) -> Path:
+        return self.path.with_name(f"{self.path.name}.shard{number}")
+
+    def _parts(self) -> list[SpendingFile]:
+        return [SpendingFile(path) for path in self.path.parent.glob(escape(self._part_path("").name) + "*")]
+
+    def take_up(self) -> float | None:
+        """What `read` tells, with what shards of a run that was killed have spent. Raises UsageError."""
+        known, parts = self.read(), self._parts()
+        if parts:
+            known = (known or 0.0) + sum(part.read() or 0.0 for part in parts)
+            self.write(known, 0.0)
+            for part in parts:
+                part.clear()
+        return known
+
     def read(self) -> float | None:
         """US dollars that the run has spent, or may have: what a run that was killed still held counts. None: there is no file.
         Raises UsageError."""
@@ -121,7 +142,8 @@ class SpendingFile:
     def clear(self) -> None:
         """The run begins again: it has spent nothing. Raises UsageError."""
         with failures(self.path):
-            self.path.unlink(missing_ok=True)
+            for file in (self, *self._parts()):
+                file.path.unlink(missing_ok=True)
 
 
 def _for_a_worker(path: Path) -> SpendingFile:

@@ -22,14 +22,14 @@ from prill.errors import InputError, UsageError
 from prill.io.cache import scratch_database
 from prill.io.checksums import expect_unchanged
 from prill.io.faults import duplicate, line_fault
+from prill.io.images import open_image_file
 from prill.io.kinds import Kind, trajectory_files
 from prill.io.lines import folder_of, name_of
 from prill.io.lines import open_lines as open_lines  # here, too: other rooms read their lines from this module
 from prill.io.lines import read_lines as read_lines
 from prill.io.outputs import Writer, check_output, content_of_line, part_of, writing
 from prill.io.shards import Shard
-from prill.io.temporary_images import in_memory
-from prill.models.images import open_image_file
+from prill.temporary.images import in_memory
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
 _FIELDS: dict[type, frozenset[str]] = {
@@ -122,15 +122,20 @@ def _only_good(
 
 
 def numbered_trajectories(
-    path: str | os.PathLike[str], note: Callable[[str, Iterable[str]], object] = lambda place, keys: None
+    path: str | os.PathLike[str],
+    note: Callable[[str, Iterable[str]], object] = lambda place, keys: None,
+    takes: Callable[[], bool] | None = None,
 ) -> Iterator[tuple[str, Trajectory | BadLine]]:
     """All items of `read_trajectories(path, "yield")`, each with its place, `file:line`; `note` is told the paths of unknown
-    keys, if any."""
+    keys, if any. Of a line that is not taken, only the id is read: it comes as a `BadLine` without a problem."""
     for file in trajectory_files([path]):
         expect_unchanged(file)
         root = folder_of(file)
         for line in read_lines(file):
             place = f"{name_of(file)}:{line.number}"
+            if takes is not None and not takes():
+                yield place, BadLine(_id_of(line.data) or place, place, "", b"")
+                continue
             try:
                 trajectory, extras = _decoded(line.data, root)
             except InputError as error:
@@ -546,14 +551,21 @@ class UniqueIds:
 class Intake:
     """The items of some trajectory files and folders, in order; ids seen are kept in a temporary database, not in memory.
 
-    `limit` looks at the first so many lines; of these, `shard` gives its share, by id. `read` counts what was given, `unknown`
-    the keys that no record has, as far as the files were read.
+    `limit` looks at the first so many lines; of these, `shard` gives its share, by id, and `turn` every N-th line. `read`
+    counts what was given, `unknown` the keys that no record has, as far as the files were read.
     """
 
-    def __init__(self, paths: Sequence[str | os.PathLike[str]], limit: int | None = None, shard: Shard | None = None) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        limit: int | None = None,
+        shard: Shard | None = None,
+        turn: Shard | None = None,
+    ) -> None:
         self.paths = trajectory_files(paths)
         self.limit = limit
         self.shard = shard
+        self.turn = turn
         self.read = 0
         self.unknown: Counter[str] = Counter()
         self._ids = UniqueIds()
@@ -572,15 +584,24 @@ class Intake:
 
     def _items(self) -> Iterator[tuple[str, Item]]:
         lines = 0
+
+        def takes() -> bool:
+            return self.turn is None or self.turn.takes_turn(lines)
+
         for path in self.paths:
             try:
-                for place, item in numbered_trajectories(path, self._note):
+                for place, item in numbered_trajectories(path, self._note, takes):
                     if self.limit is not None and lines >= self.limit:
                         return
+                    checked, is_taken = self._ids.checked(place, item), takes()
                     lines += 1
-                    yield place, self._ids.checked(place, item)
+                    if is_taken:
+                        yield place, checked
             except InputError as error:  # a damaged archive: what came before it counts
+                is_taken = takes()
                 lines += 1
+                if not is_taken:
+                    continue
                 name = name_of(path)
                 yield name, BadLine(name, name, str(error).encode("utf-8", "backslashreplace").decode(), b"")
 

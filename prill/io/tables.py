@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prill.errors import MissingExtra
 from prill.io.store import read_labels, read_verdicts
@@ -44,6 +44,31 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202
 _FORMULA = tuple("=+-@＝＋－＠")
 
 
+def import_pandas() -> Any:
+    """Imports pandas, which only data frames need. Raises MissingExtra."""
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtra("pandas") from None
+    return pandas
+
+
+def data_frame(rows: Sequence[Mapping[str, Any] | tuple[Any, ...]], columns: Sequence[str] | None = None) -> pandas.DataFrame:
+    """Makes a data frame of rows.
+
+    Args:
+        rows: A mapping from column to cell for each row.
+        columns: The columns; None: those of the rows. They are there also when there are no rows.
+
+    Returns:
+        A pandas data frame.
+
+    Raises:
+        MissingExtra: pandas is not installed.
+    """
+    return import_pandas().DataFrame(rows, columns=columns)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows under named columns, as `prill.table` makes them; `types` has the type of each column's cells."""
@@ -61,10 +86,7 @@ class Table:
 
     def to_pandas(self) -> pandas.DataFrame:
         """A data frame; all columns are of types that can be null. Raises MissingExtra."""
-        try:
-            import pandas
-        except ImportError:
-            raise MissingExtra("pandas") from None
+        pandas = import_pandas()
         dtypes = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
         return pandas.DataFrame(
             {name: pandas.array(cells, dtype=dtypes[self.types[name]]) for name, cells in self._columns()}, columns=self.columns
@@ -112,6 +134,22 @@ class Table:
         return _html(self.columns, self.rows)
 
 
+class Tabular:
+    """What has a table, and so a data frame."""
+
+    def table(self) -> Table:
+        """The table."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The table as a data frame.
+
+        Raises:
+            MissingExtra: pandas is not installed; the message says how to install it.
+        """
+        return self.table().to_pandas()
+
+
 class Verdicts(list[Verdict]):
     """A list of verdicts that shows itself in a notebook."""
 
@@ -120,6 +158,10 @@ class Verdicts(list[Verdict]):
     ) -> Table:
         """One row a verdict; see `prill.table`."""
         return table(self, labels, source=source, truth=truth)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row a verdict, as a data frame. Raises MissingExtra."""
+        return self.table().to_pandas()
 
     def _repr_html_(self) -> str:
         unscored = Counter(verdict.unscored for verdict in self if verdict.unscored is not None)

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import count
-from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, Self
 
-import msgspec
-
 from prill.errors import UsageError
+from prill.io.append_log import AppendLog
 from prill.io.cache import scratch_database
-from prill.io.checksums import growing
 from prill.io.kinds import object_of
-from prill.io.lines import MOST_LINE, is_stream, read_lines
-from prill.io.outputs import append_whole, check_output, failures, is_stdout, is_there, locked, make_folder, part_of, writing
+from prill.io.lines import is_stream, read_lines
+from prill.io.outputs import check_output, failures, is_stdout, writing
 from prill.io.store import encode, read_verdicts
 from prill.types import EvaluatorInfo, UnscoredReason, Verdict
 
-_BEGINNING = b'{"id":"'
 # Not asked, or cheap to find again: a plain resume takes these up.
 RETRIED: tuple[UnscoredReason, ...] = ("budget", "input")
 
@@ -43,47 +37,31 @@ class Logged(Protocol):
     def unscored(self) -> UnscoredReason | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    id: str
-
-
-class VerdictLog:
+class VerdictLog(AppendLog[Any]):
     """Verdicts of one evaluator in one file; subclasses hold other records that have an id, a key and a maker.
 
-    A line is written whole, with one system call, as soon as its verdict is there, so killing the process loses nothing
-    that was finished. A new verdict for an id replaces the old line when the log is closed. What the file says of each id is
-    kept in a temporary database, so that memory does not grow with the file.
+    A new verdict for an id replaces the old line when the log is closed. What the file says of each id is kept in a temporary
+    database, so that memory does not grow with the file.
 
     Where another program writes to the file meanwhile, replaces or removes it, `append` and `close` raise UsageError. What was
     judged is then kept in a file beside it.
     """
 
-    what: ClassVar[str] = "verdict"
+    noun: ClassVar[str] = "verdict"
     maker: ClassVar[str] = "evaluator"
     record: ClassVar[type[Any]] = Verdict
 
     def __init__(
         self, path: str | os.PathLike[str], evaluator: EvaluatorInfo | str, *, resume: bool = True, retry_unscored: bool = False
     ) -> None:
-        self.path = Path(path)
-        self._target = Path(os.path.realpath(path))  # renaming onto a link would replace the link
         self.evaluator = evaluator
         self._retry_unscored = retry_unscored
         self._replaced = False
         self._database = scratch_database(self)
-        self._database.execute("CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT) WITHOUT ROWID")
-        make_folder(path)
-        self._growing = growing(self._target)
-        self._file = locked(self._target)
-        with ExitStack() as on_failure:
-            on_failure.callback(lambda: os.close(self._file))
-            if os.fstat(self._file).st_size:
-                self._take_up() if resume else self._set_aside()
-            self._end = os.fstat(self._file).st_size
-            if self._growing is not None:
-                self._growing.restart()
-            on_failure.pop_all()
+        self._database.execute(
+            "CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT, start INTEGER) WITHOUT ROWID"
+        )
+        super().__init__(path, self.record, self._take, what=self.noun, anew=not resume)
 
     def done(self, id: str, key: Callable[[], str]) -> bool:
         """True when the file holds a verdict of this very content that need not be made again. The key is made only where
@@ -98,15 +76,11 @@ class VerdictLog:
             return None
         return str(row[0])
 
-    def append(self, verdict: Logged) -> None:
+    def append(self, record: Logged) -> None:
         """Writes a record; it survives the process from here on."""
-        line = encode(verdict)
-        with failures(self.path), self._growing.adding(line) if self._growing else nullcontext():
-            append_whole(self._file, line)
-        self._end += len(line)
-        self._remember(verdict.id, verdict.key, verdict.unscored)
-        if not self._is_ours():
-            raise UsageError(f"{self.path}: another program has written to this file, replaced or removed it")
+        start = self._end
+        super().append(record)
+        self._remember(record, start)
 
     def drop(self, id: str) -> None:
         """Forgets a verdict that has lost its subject: a line could not be read before, and now it can."""
@@ -118,114 +92,34 @@ class VerdictLog:
         if self._file < 0:
             return
         try:
-            if not self._is_ours():
-                raise UsageError(
-                    f"{self.path}: another program has written to this file, replaced or removed it; the {self.what}s "
-                    f"are in {self._saved()}"
-                )
+            if not self.is_ours():
+                raise UsageError(f"{self.not_ours}; the {self.what}s are in {self.saved()}")
             if self._replaced:
-                with failures(self.path):
-                    self._compact()
-            else:
-                os.fsync(self._file)
-            if self._growing is not None:
-                self._growing.close()
+                self._database.execute("CREATE INDEX by_start ON verdicts (start)")
+                self.replace(line for start, line in self.lines() if self._counts(start))
         finally:
-            os.close(self._file)
+            super().close()
             self._database.close()
-            self._file = -1
 
-    def __enter__(self) -> Self:
-        return self
+    def _counts(self, start: int) -> bool:
+        return self._database.execute("SELECT 1 FROM verdicts WHERE start = ?", (start,)).fetchone() is not None
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+    def _take(self, record: Any, start: int) -> None:
+        if record.evaluator != self.evaluator:
+            differences = _differences(record.evaluator, self.evaluator, ("there", "now"))
+            raise UsageError(
+                f"{self.path} holds {self.what}s of another {self.maker} ({differences}); choose another file, or begin anew",
+                parameters=("output", "resume"),
+            )
+        self._remember(record, start)
 
-    def _is_ours(self) -> bool:
-        """Whether the file has its name still, and holds what was written here and nothing else."""
-        return is_there(self._file, self._target) and os.fstat(self._file).st_size == self._end
-
-    def _saved(self) -> Path:
-        """Where a copy of the file was made, as it is now: its name may be gone."""
-        copy = self._free_name()
-        with failures(copy), open(os.dup(self._file), "rb") as file, copy.open("xb") as out:
-            file.seek(0)
-            shutil.copyfileobj(file, out)
-        return copy
-
-    def _free_name(self) -> Path:
-        endings = (".bak" if number == 1 else f".bak{number}" for number in count(1))
-        names = (self._target.with_name(self._target.name + ending) for ending in endings)
-        return next(name for name in names if not os.path.lexists(name))
-
-    def _remember(self, id: str, key: str, unscored: str | None) -> None:
+    def _remember(self, record: Logged, start: int) -> None:
         before = self._database.total_changes
-        self._database.execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?)", (id, key, unscored))
+        row = (record.id, record.key, record.unscored, start)
+        self._database.execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?)", row)
         if self._database.total_changes == before:
             self._replaced = True
-            self._database.execute("UPDATE verdicts SET key = ?, unscored = ? WHERE id = ?", (key, unscored, id))
-
-    def _take_up(self) -> None:
-        decoder = msgspec.json.Decoder(self.record)  # all of it: what others could not read is not taken up
-        end, whole = 0, True
-        with open(self._target, "rb") as file:
-            for number, raw in enumerate(iter(lambda: file.readline(MOST_LINE), b""), 1):
-                if raw == b"\n":
-                    end += 1
-                    continue
-                try:
-                    entry = decoder.decode(raw)
-                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                    # A torn line of ours begins like a verdict; a file of something else must not be cut.
-                    is_ours = end or raw.startswith(_BEGINNING) or _BEGINNING.startswith(raw)
-                    if not raw.endswith(b"\n") and object_of(raw) is None and is_ours:
-                        break
-                    raise UsageError(
-                        f"{self.path}:{number}: not a {self.what} ({error}); choose another file", parameters=("output",)
-                    ) from None
-                if entry.evaluator != self.evaluator:
-                    self._refuse(entry.evaluator)
-                self._remember(entry.id, entry.key, entry.unscored)
-                end += len(raw)
-                whole = raw.endswith(b"\n")
-        os.ftruncate(self._file, end)
-        if not whole:
-            os.write(self._file, b"\n")
-
-    def _refuse(self, other: EvaluatorInfo | str) -> None:
-        differences = _differences(other, self.evaluator, ("there", "now"))
-        raise UsageError(
-            f"{self.path} holds {self.what}s of another {self.maker} ({differences}); choose another file, or begin anew",
-            parameters=("output", "resume"),
-        )
-
-    def _set_aside(self) -> None:
-        with failures(self.path):
-            os.rename(self._target, self._free_name())
-        before, self._file = self._file, locked(self._target)
-        os.close(before)
-
-    def _compact(self) -> None:
-        self._database.execute("CREATE TABLE lines (id TEXT PRIMARY KEY, number INTEGER) WITHOUT ROWID")
-        ids = msgspec.json.Decoder(_Entry)
-        for line in read_lines(self._target):
-            self._database.execute("INSERT OR REPLACE INTO lines VALUES (?, ?)", (ids.decode(line.data).id, line.number))
-        self._database.execute("DELETE FROM lines WHERE id NOT IN (SELECT id FROM verdicts)")
-        self._database.execute("CREATE INDEX by_number ON lines (number)")
-        part = part_of(self._target)
-        with part.open("xb") as file, ExitStack() as on_failure:
-            on_failure.callback(part.unlink)
-            for line in read_lines(self._target):
-                if self._database.execute("SELECT 1 FROM lines WHERE number = ?", (line.number,)).fetchone():
-                    file.write(line.data + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-            os.fchmod(file.fileno(), os.fstat(self._file).st_mode & 0o777)
-            with self._growing.replacing(part) if self._growing else nullcontext():
-                part.replace(self._target)
-            on_failure.pop_all()
-        if self._growing is not None:
-            self._growing.restart()
+            self._database.execute("UPDATE verdicts SET key = ?2, unscored = ?3, start = ?4 WHERE id = ?1", row)
 
 
 def _differences(other: EvaluatorInfo | str, own: EvaluatorInfo | str, places: tuple[str, str]) -> str:

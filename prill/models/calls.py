@@ -1,25 +1,33 @@
-"""What judges share that make calls: the messages, one call, many side by side, and one for each goal."""
+"""Calls as judges make them: the messages, one call, many side by side, one for each goal; and the note of each call.
+
+Models note each call as it is made, and whoever wants to know collects them (`transcribed`). Messages are kept as they were
+sent, with the code of that call in the quotations; pictures are kept by reference. Headers and keys are no part of a message
+and never come here.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 
-from prill.errors import AnswerPending, BudgetSpent, ContextTooLong, Unscored
-from prill.io.cache import DiskCache, InFlight
-from prill.models.images import image_size
-from prill.models.limits import PIXELS_PER_TOKEN, guessed_tokens, least_reply, size_of
+from prill.errors import AnswerPending, BudgetSpent, ContextTooLong, InputError, Unscored
+from prill.io.cache import DiskCache
+from prill.io.images import file_hash, image_size
+from prill.models.in_flight import InFlight
 from prill.models.prompts import NONCE, Prompt, estimate_tokens
 from prill.models.replies import RecordFormat
+from prill.models.request import PIXELS_PER_TOKEN, guessed_tokens, least_reply, size_of
 from prill.protocols import Form, Image, LanguageModel, Limits, Message, Reply
-from prill.transcripts.calls import Call, image_files, is_transcribed, transcribed, turns_of
 from prill.types import Usage
 
 _T = TypeVar("_T")
@@ -31,8 +39,8 @@ _SMALL_SHARE = 6
 _LEAST_CHARS, _NO_EVIDENCE_CHARS = 1_000, 200
 _HALVINGS = 7  # of the room, to find what fits: to within 200 characters of 24,000
 _DENSER = 1.5
-_MOST_SIZES = 8  # requests of different sizes, for one answer
-_MOST_GOALS = 10_000
+_MAX_SIZES = 8  # requests of different sizes, for one answer
+_MAX_GOALS = 10_000
 # A call holds its screenshots, half a megabyte each, while it waits for its turn. As many as a model takes by default.
 _AT_ONCE = 16
 
@@ -125,7 +133,7 @@ class PerGoal(Generic[_T]):
     def _keep(self, key: str, record: _T) -> _T:
         with self._lock:
             self._records[key] = record
-            if len(self._records) > _MOST_GOALS:
+            if len(self._records) > _MAX_GOALS:
                 del self._records[next(iter(self._records))]
         return record
 
@@ -154,7 +162,7 @@ async def ask(
     """
     limits, most, scale = await limits_of(model), Room(room), 1.0
     request = _fitted(messages, most, limits, max_tokens, scale)
-    for _ in range(_MOST_SIZES):
+    for _ in range(_MAX_SIZES):
         try:
             return await _complete(model, request, form, max_tokens, prompt.hash)
         except ContextTooLong as error:
@@ -230,3 +238,139 @@ async def _complete(model: LanguageModel, messages: Sequence[Message], form: For
         usage = reply.usage
         await noted(reply=reply.text, prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
     return reply
+
+
+# Stands in a quotation for a code that nobody here knows: the reply was kept from before, or the model drew the code itself.
+UNKNOWN_CODE = "(code)"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """An image in a message, by reference. A model may have been sent a smaller copy.
+
+    Args:
+        path: The file.
+        sha256: The SHA-256 of the file's content at that time. None: it could not be read.
+        size: The length of that content, in bytes. None: it could not be read.
+    """
+
+    path: str
+    sha256: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message of a request.
+
+    Args:
+        role: Who speaks.
+        parts: Texts and images, in order.
+    """
+
+    role: Literal["system", "user", "assistant"]
+    parts: tuple[str | ImageFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request to a model, and the answer as the model gave it.
+
+    Args:
+        model: The model's name.
+        messages: The request, oldest message first.
+        reply: The answer. None: there was none.
+        reasoning: What the endpoint gave of the model's thoughts.
+        finish_reason: The endpoint's reason for the answer's end.
+        prompt_tokens: Tokens of the request.
+        completion_tokens: Tokens of the answer.
+        seconds: The time of all attempts, in seconds, without the wait for a turn.
+        attempts: How many requests were sent until one was answered.
+        cached: The reply is that to an earlier equal call, and nothing was sent: no attempt, no tokens, no time.
+        error: Why there is no answer.
+    """
+
+    model: str
+    messages: tuple[Turn, ...]
+    reply: str | None = None
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    attempts: int = 1
+    cached: bool = False
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """The calls behind one verdict.
+
+    Args:
+        id: The trajectory's id.
+        key: The verdict's key.
+        calls: The calls, in the order in which they ended.
+    """
+
+    id: str
+    key: str
+    calls: tuple[Call, ...]
+
+
+_calls: ContextVar[list[Call] | None] = ContextVar("prill_calls", default=None)
+
+
+@contextmanager
+def transcribed() -> Iterator[list[Call]]:
+    """Collects every call to a model made inside a `with` block, also in tasks started there, also calls that fail.
+
+    Yields:
+        The list of calls, which grows.
+    """
+    outer, calls = _calls.get(), list[Call]()
+    token = _calls.set(calls)
+    try:
+        yield calls
+    finally:
+        _calls.reset(token)
+        if outer is not None:
+            outer += calls
+
+
+def is_transcribed() -> bool:
+    """Whether anybody collects calls here; else a model need not note any."""
+    return _calls.get() is not None
+
+
+def note(call: Call) -> None:
+    """Hands a call to whoever collects them."""
+    if (calls := _calls.get()) is not None:
+        calls.append(call)
+
+
+def turns_of(messages: Sequence[Message], images: Mapping[str, ImageFile]) -> tuple[Turn, ...]:
+    """The messages with every picture as a reference, those of `images` by path; a code that is still open is marked."""
+    return tuple(
+        Turn(
+            message.role,
+            tuple(
+                images.get(part.path) or ImageFile(part.path) if isinstance(part, Image) else part.replace(NONCE, UNKNOWN_CODE)
+                for part in message.parts
+            ),
+        )
+        for message in messages
+    )
+
+
+def image_files(messages: Sequence[Message]) -> dict[str, ImageFile]:
+    """The pictures of some messages by path; reads and hashes each file."""
+    paths = {part.path for message in messages for part in message.parts if isinstance(part, Image)}
+    return {path: _image_file(path) for path in paths}
+
+
+def _image_file(path: str) -> ImageFile:
+    try:
+        return ImageFile(path, file_hash(path), os.stat(path).st_size)
+    except (InputError, OSError):
+        return ImageFile(path)

@@ -27,43 +27,43 @@ from prill.errors import (
     Truncated,
     Unparsable,
 )
-from prill.io.cache import DiskCache, InFlight
+from prill.io.cache import DiskCache
 from prill.logs import FOR_USERS
-from prill.models.dialect import (
-    Dialect,
+from prill.models.calls import UNKNOWN_CODE, Call, ImageFile, Turn, is_transcribed, note, turns_of
+from prill.models.in_flight import InFlight
+from prill.models.ledger import Booking, Ledger, Price, price_of
+from prill.models.prompts import call_code, content_hash, estimate_tokens
+from prill.models.replies import ChatMessage, Completion, TokenCounts, WordFormat, excerpt
+from prill.models.request import (
+    INTERNAL_ERROR,
+    PIXELS_PER_TOKEN,
+    TOO_LARGE,
+    EncodedImage,
+    EndpointCapabilities,
     ImageDetail,
+    ImageEncoder,
+    ImageFormat,
     ReasoningEffort,
     RepetitionPenalty,
+    RequestLimits,
     Temperature,
     TopK,
     TopP,
-    sampling_options,
-)
-from prill.models.guard import PATIENCE
-from prill.models.images import EncodedImage, ImageEncoder, ImageFormat
-from prill.models.ledger import Booking, Ledger, Price, price_of
-from prill.models.limits import PIXELS_PER_TOKEN, Told, least_reply, listed_window, size_of, told_by
-from prill.models.prompts import call_code, content_hash, estimate_tokens
-from prill.models.replies import WordFormat, excerpt
-from prill.models.transport import Effort, Endpoint
-from prill.models.wire import (
-    INTERNAL_ERROR,
-    TOO_LARGE,
-    ChatMessage,
-    Completion,
-    Rejected,
-    TokenCounts,
     chat_messages,
     encode_body,
     lacks_vision,
+    least_reply,
+    listed_window,
     rejection,
+    sampling_options,
+    size_of,
     too_many_images,
     with_detail,
     without_system,
     worded,
 )
+from prill.models.transport import PATIENCE, Endpoint, RejectedError, RequestStats
 from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
-from prill.transcripts.calls import UNKNOWN_CODE, Call, ImageFile, Turn, is_transcribed, note, turns_of
 from prill.types import Usage
 
 _log = logging.getLogger("prill.models")
@@ -125,7 +125,7 @@ class OpenAIModel:
         self.endpoint = endpoint_of(base_url, api_key_env, concurrency, timeout, total_timeout, retries, patience)
         self.ledger = Ledger(self.PRICE or price_of(model, prices), budget_usd, name=model)
         self.cache = cache
-        self.dialect = Dialect()
+        self.capabilities = EndpointCapabilities()
         self._encode = ImageEncoder(max_pixels, image_format)
         self._in_flight = InFlight()
         self._has_seen = self._listed = False
@@ -150,13 +150,13 @@ class OpenAIModel:
         return self._encode.max_pixels
 
     @property
-    def lessons(self) -> Sequence[str]:
+    def unsupported_params(self) -> Sequence[str]:
         """What was asked for and is left out, since the endpoint refused it: a sentence each."""
         refused = {
-            "reasoning effort": self.reasoning_effort if not self.dialect.reasoning_effort else None,
-            "image detail": self.image_detail if not self.dialect.detail else None,
-            "temperature": self._sampling.temperature if not self.dialect.temperature else None,
-            **{name: value for name, value in self._sampling.limits.items() if name not in self.dialect.sampling_limits},
+            "reasoning effort": self.reasoning_effort if not self.capabilities.reasoning_effort else None,
+            "image detail": self.image_detail if not self.capabilities.detail else None,
+            "temperature": self._sampling.temperature if not self.capabilities.temperature else None,
+            **{name: value for name, value in self._sampling.limits.items() if name not in self.capabilities.sampling_limits},
         }
         return [f"{self.model} takes no {what} of {value!r}: it was left out" for what, value in refused.items() if value]
 
@@ -168,12 +168,12 @@ class OpenAIModel:
         """How much one request may hold: by the endpoint's list of models, and by what it has refused so far."""
         if not self._listed:
             await self._in_flight.once("/models", self._read_list)
-        return self.dialect.limits
+        return self.capabilities.limits
 
     async def _read_list(self) -> None:
         if not self._listed:
             window = listed_window(await self.endpoint.models(), self.model)
-            self.dialect.learn_sizes(Told(window=window), None)
+            self.capabilities.learn_sizes(RequestLimits(window=window), None)
             self._listed = True
 
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
@@ -260,12 +260,12 @@ class OpenAIModel:
             tokens = completion.usage.prompt_tokens if completion.usage else None
             if not text.strip():
                 thought = f"the model thought for {limit} tokens and had not begun to answer"
-                if not self.dialect.think_longer(limit - max_tokens):
+                if not self.capabilities.think_longer(limit - max_tokens):
                     raise Truncated(thought)
-                if self.dialect.room_for_reply(max_tokens, messages, tokens) <= limit:
+                if self.capabilities.room_for_reply(max_tokens, messages, tokens) <= limit:
                     raise ContextTooLong(f"{thought}; its window has no room for more beside the evidence")
                 continue
-            if doubled or self.dialect.room_for_reply(2 * max_tokens, messages, tokens) <= limit:
+            if doubled or self.capabilities.room_for_reply(2 * max_tokens, messages, tokens) <= limit:
                 raise Truncated(f"the reply was cut at {limit} tokens: {excerpt(text)}", text)
             max_tokens, doubled = 2 * max_tokens, True
 
@@ -281,7 +281,7 @@ class OpenAIModel:
         noted for the transcript, and so is a failure. `tokens`: those of the request, where they are known."""
         code = call_code(part for message in messages for part in message.parts if isinstance(part, str))
         request, fields = tuple(messages), dict[str, Any]()
-        effort = Effort()
+        stats = RequestStats()
 
         def prepare() -> None:
             nonlocal request, fields
@@ -300,10 +300,10 @@ class OpenAIModel:
         try:
             while True:
                 try:
-                    completion = await self.endpoint.send(body, booking, effort)
+                    completion = await self.endpoint.send(body, booking, stats)
                     break
-                except Rejected as refusal:
-                    told = told_by(refusal.message)
+                except RejectedError as refusal:
+                    told = RequestLimits.from_error(refusal.message)
                     if self._smaller_reply(refusal, told, fields, request):
                         tokens = told.tokens
                     elif not self._another_form(refusal, fields, request):
@@ -312,15 +312,15 @@ class OpenAIModel:
                         shown = refusal.shown + _jpeg_hint(refusal.status, images)
                         raise rejection(refusal.status, refusal.message, bool(images), shown) from None
         except PrillError as error:
-            if effort.attempts:
-                self._note(request, images, effort, error=str(error))
+            if stats.attempts:
+                self._note(request, images, stats, error=str(error))
             raise
         choice, counts = completion.choices[0], _counts(completion, messages, images)
         cost = booking.settle(counts.prompt_tokens, counts.reply_tokens, len(images))
         self._note(
             request,
             images,
-            effort,
+            stats,
             reply=choice.message.answer,
             reasoning=choice.message.thoughts,
             finish_reason=choice.finish_reason,
@@ -334,33 +334,35 @@ class OpenAIModel:
         self, messages: Sequence[Message], form: Form | None, max_tokens: int, code: str, tokens: int | None = None
     ) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """The messages in the words that are sent now, and the other fields of the request."""
-        fields = self.dialect.fields(form, max_tokens, self._sampling, self.reasoning_effort)
+        fields = self.capabilities.fields(form, max_tokens, self._sampling, self.reasoning_effort)
         ending = form.instructions(as_json="response_format" in fields) if form else ""
-        request = with_detail(worded(messages, ending, code), self.image_detail, taken=self.dialect.detail)
-        fields[self.dialect.token_limit] = self.dialect.room_for_reply(max_tokens, request, tokens)
-        return request if self.dialect.system else without_system(request), fields
+        request = with_detail(worded(messages, ending, code), self.image_detail, taken=self.capabilities.detail)
+        fields[self.capabilities.token_limit] = self.capabilities.room_for_reply(max_tokens, request, tokens)
+        return request if self.capabilities.system else without_system(request), fields
 
-    def _note(self, request: Sequence[Message], images: Mapping[str, EncodedImage], effort: Effort, **answer: Any) -> None:
+    def _note(self, request: Sequence[Message], images: Mapping[str, EncodedImage], stats: RequestStats, **answer: Any) -> None:
         if is_transcribed():
-            turns, seconds = _turns(request, images), round(effort.seconds, 4)
-            note(Call(model=self.name, messages=turns, seconds=seconds, attempts=effort.attempts, **answer))
+            turns, seconds = _turns(request, images), round(stats.seconds, 4)
+            note(Call(model=self.name, messages=turns, seconds=seconds, attempts=stats.attempts, **answer))
 
-    def _smaller_reply(self, refusal: Rejected, told: Told, fields: Mapping[str, Any], request: Sequence[Message]) -> bool:
+    def _smaller_reply(
+        self, refusal: RejectedError, told: RequestLimits, fields: Mapping[str, Any], request: Sequence[Message]
+    ) -> bool:
         """Learns how much the endpoint takes; True when the same request fits with less room for the reply."""
         if told.reply and told.reply < _limit(fields):
-            self.dialect.reply = told.reply
+            self.capabilities.reply = told.reply
             return True
         images = size_of(request)[1]
         if not isinstance(rejection(refusal.status, refusal.message, bool(images)), ContextTooLong):
             return False
         too_many = images > 1 and (too_many_images(refusal.message) or refusal.status == TOO_LARGE)
-        self.dialect.learn_sizes(told, min(told.images or images, images - 1) if too_many else None)
-        if told.tokens is None or self.dialect.window is None:
+        self.capabilities.learn_sizes(told, min(told.images or images, images - 1) if too_many else None)
+        if told.tokens is None or self.capabilities.window is None:
             return False
-        left = self.dialect.window - told.tokens
-        return least_reply(self.dialect.limits, _limit(fields)) <= left < _limit(fields)
+        left = self.capabilities.window - told.tokens
+        return least_reply(self.capabilities.limits, _limit(fields)) <= left < _limit(fields)
 
-    def _another_form(self, refusal: Rejected, fields: dict[str, Any], request: Sequence[Message]) -> bool:
+    def _another_form(self, refusal: RejectedError, fields: dict[str, Any], request: Sequence[Message]) -> bool:
         """Learns from a refusal; True when the request is worth sending in another form. Raises EndpointError."""
         pictures = [part for message in request for part in message.parts if isinstance(part, Image)]
         has_images = bool(pictures)
@@ -372,7 +374,7 @@ class OpenAIModel:
         if isinstance(rejection(refusal.status, refusal.message, has_images), ContextTooLong):
             return False
         details, roles = (part.detail for part in pictures), (message.role for message in request)
-        if self.dialect.adapt(refusal.message, fields, detail=any(details), system="system" in roles):
+        if self.capabilities.adapt(refusal.message, fields, detail=any(details), system="system" in roles):
             return True
         if refusal.fatal is not None:
             return False
@@ -380,9 +382,9 @@ class OpenAIModel:
             return False
         # Nothing has passed yet, and no reason is given: some servers fail on a response format that they do not know.
         if "response_format" in fields:
-            self.dialect.step_down(fields)
+            self.capabilities.downgrade(fields)
             return True
-        self.dialect.structured = "json_schema"  # it was not that
+        self.capabilities.structured = "json_schema"  # it was not that
         return False
 
     def _key(
@@ -423,13 +425,15 @@ class Endpoints(Endpoint):
         # Another process has calls and a clock of its own.
         return {**super().__getstate__(), "_left_out": {}, "_under_way": Counter()}
 
-    async def send(self, body: Callable[[], bytes], booking: Booking, effort: Effort) -> Completion:
+    async def send(self, body: Callable[[], bytes], booking: Booking, stats: RequestStats) -> Completion:
         """The answer of one of them; raises what the last of them raised."""
-        return await self._anywhere(lambda endpoint: endpoint.send(body, booking, effort))
+        return await self._anywhere(lambda endpoint: endpoint.send(body, booking, stats))
 
-    async def post(self, path: str, body: bytes, read: Callable[[bytes], _T | None], booking: Booking, effort: Effort) -> _T:
+    async def post(
+        self, path: str, body: bytes, read: Callable[[bytes], _T | None], booking: Booking, stats: RequestStats
+    ) -> _T:
         """The same of a request at another path."""
-        return await self._anywhere(lambda endpoint: endpoint.post(path, body, read, booking, effort))
+        return await self._anywhere(lambda endpoint: endpoint.post(path, body, read, booking, stats))
 
     async def _anywhere(self, ask: Callable[[Endpoint], Awaitable[_T]]) -> _T:
         tried: set[str] = set()

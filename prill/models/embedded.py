@@ -20,10 +20,10 @@ from msgspec import Meta
 from prill.errors import EndpointError, MissingExtra, UsageError
 from prill.io.cache import DiskCache
 from prill.models.client import OpenAIModel
-from prill.models.dialect import RepetitionPenalty, Temperature, TopK, TopP, sampling_options
 from prill.models.ledger import Ledger, Price
 from prill.models.local.embedded_weights import bundled_gguf, eight_bit_gguf
 from prill.models.replies import ReplyFormat, WordFormat
+from prill.models.request import RepetitionPenalty, Temperature, TopK, TopP, sampling_options
 from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
 
 # SmolLM2 was trained for 8,192 tokens; half of that is enough for a page and keeps memory at about 250 MB a server.
@@ -31,7 +31,7 @@ _CONTEXT = 4096
 # The bundled model rambles until it is cut; what it says has no value, that it ends has. On a CPU a model of one's own, too,
 # is to come to an end: it has a paragraph, which takes about a minute at four tokens a second.
 _THOUGHT_CHARS, _OWN_THOUGHT_CHARS = 120, 1_000
-_MOST_SERVERS = 4
+_MAX_SERVERS = 4
 _servers: dict[tuple[str, int, int], Any] = {}
 _starting = threading.Lock()
 
@@ -63,7 +63,7 @@ class EmbeddedModel:
         if not Path(self.gguf).is_file():
             raise UsageError(f"{self.gguf}: no such file")
         self._small = gguf is None
-        self._shape = (min(cores, _MOST_SERVERS), 1) if self._small else (1, max(1, cores - 1))
+        self._shape = (min(cores, _MAX_SERVERS), 1) if self._small else (1, max(1, cores - 1))
         self._cache = cache
         self.ledger = Ledger(_Embedded.PRICE, name="embedded")
         self._sampling = sampling_options(temperature, top_p, top_k, repetition_penalty)
@@ -130,7 +130,7 @@ class EmbeddedModel:
             self._load = [0] * count
             clients = [self._client(url) for url in urls]
             for client in clients:
-                client.dialect = clients[0].dialect  # one model: what one server says of its window holds for all
+                client.capabilities = clients[0].capabilities  # one model: what one server says of its window holds for all
             self._clients = clients
 
     def _weights(self) -> str:

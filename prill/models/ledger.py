@@ -7,9 +7,8 @@ import os
 import re
 import threading
 import time
-from array import array
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -20,8 +19,8 @@ from typing import Any, Final
 
 from prill.config.toml import parse_toml
 from prill.errors import BudgetSpent, UsageError
+from prill.io.shards import Packing, packed_for
 from prill.io.spending import SpendingFile
-from prill.scoring.seats import OpenSharedBudget, Seat, SharedBudget, Table, seat_packed_for
 from prill.types import Usage
 
 # The most tokens that a picture of PIXEL_BUDGET is counted as by any of: OpenAI's tiles (1,445) and patches (2,263,
@@ -92,116 +91,124 @@ def _table(path: str | None) -> dict[str, Price]:
 
 
 class Budget:
-    """US dollars that all models of a run may spend together; None: no limit, only the record. Safe across threads, and shared
-    by the processes that judge together.
+    """US dollars that all models of a run may spend together; None: no limit, only the record. Safe across threads, and divided
+    among the shards of a run.
 
     A call holds the most that it may cost before it is sent, until it is known what it did cost. It begins where that fits into
     what is left, or where no other call is under way and anything is left: so all of a budget can be spent, and no more than it
-    and the price of one call. `record` is the file that remembers it for the next start; `spent_usd` was spent before.
+    and the price of one call. `record` is the file that remembers it for the next start; `spent_usd` was spent before. `whole`
+    is the budget that this one is a shard's part of; where it is not the first part, each of its calls has to fit.
     """
 
-    def __init__(self, usd: float | None, *, spent_usd: float = 0.0, record: SpendingFile | None = None) -> None:
+    def __init__(
+        self,
+        usd: float | None,
+        *,
+        spent_usd: float = 0.0,
+        record: SpendingFile | None = None,
+        whole: float | None = None,
+        is_strict: bool = False,
+    ) -> None:
         if usd is not None and not usd >= 0:
             raise UsageError(f"a budget of {usd:g} US dollars is none; give 0 or more")
         self.usd: Final = usd
         self.closed = False
+        self._whole, self._is_strict = whole, is_strict
         self._record = record
         self._lock = threading.Lock()
-        self._shared: OpenSharedBudget | None = None
-        self._table: Table | None = None
-        # What the record promises, then, for each process: US dollars spent, held, and the calls that hold them.
-        self._numbers: Any = array("d", (0.0, spent_usd, 0.0, 0.0))
-        self._own = 1
+        self._covered = 0.0  # what the record promises
+        self._spent, self._held, self._calls = spent_usd, 0.0, 0  # `_calls` hold `_held`
+        self._parts: dict[int, SpendingFile] = {}  # what shards have spent of it, by their numbers
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process has the whole of what is left, and keeps no record, unless both work together.
-        if (seat := seat_packed_for()) is None or (self.usd is None and not isinstance(seat, Seat)):
-            return Budget, (self.usd,), {"spent_usd": self.spent_usd}
-        here, there = seat.budget(self)
-        assert isinstance(seat, Seat)
-        if self._record is not None:
-            self._record.lock()
-        if self._table is not seat.table:
-            self._join(here.open())
-            self._table = seat.table
-        return _joined, (self.usd, self._record, there)
+        # Another process has the whole of what is left, and keeps no record, unless it judges a shard.
+        if (packing := packed_for()) is not None:
+            return self._part_for(packing)
+        return Budget, (self.usd,), {"spent_usd": self.spent_usd}
 
     def __setstate__(self, state: dict[str, float]) -> None:
-        self._numbers[1] = state["spent_usd"]
+        self._spent = state["spent_usd"]
 
-    def _join(self, shared: OpenSharedBudget) -> None:
+    def _part_for(self, packing: Packing) -> tuple[Any, ...]:
+        """A shard's part of what is left."""
+        shard = packing.shard
+        if self not in packing.budgets:
+            packing.budgets.append(self)
+        if self._record is None:
+            number = packing.budgets.index(self)
+            record = SpendingFile(packing.folder / f"{number}.spending.json").part(shard.number)
+        else:
+            self._record.lock()
+            record = self._record.part(shard.number)
         with self._lock:
-            spent, held, calls = self._together()
-            numbers, own = shared.numbers, shared.first
-            with shared.locked():
-                numbers[0] = self._numbers[0]
-                numbers[own], numbers[own + 1], numbers[own + 2] = spent, held, calls
-            self._shared, self._numbers, self._own = shared, numbers, own
+            self._parts[shard.number] = record
+            rest = None if self.usd is None else max(0.0, self.usd - self._spent) / shard.count
+        return _part, (rest, record, self.usd, shard.number > 1)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with self._lock, self._shared.locked() if self._shared else nullcontext():
-            yield
-
-    def _together(self) -> tuple[float, float, int]:
-        """US dollars spent and held, and calls under way, of all processes."""
-        numbers = self._numbers
-        return sum(numbers[1::3]), sum(numbers[2::3]), int(sum(numbers[3::3]))
+    def take_back(self) -> None:
+        """Books what shards have spent of it, when they have ended; what they still held counts as spent."""
+        with self._lock:
+            self._spent += sum(part.read() or 0.0 for part in self._parts.values())
+            if self._record is not None and self._parts:
+                self._record.write(self._spent, self._held)
+            for part in self._parts.values():
+                part.clear()
+            self._parts.clear()
 
     @property
     def spent_usd(self) -> float:
         """What was spent, in earlier runs too, without what is held for calls under way."""
-        with self._alone():
-            return self._together()[0]
+        with self._lock:
+            return self._spent
 
     def begin(self, usd: float) -> bool:
         """Holds what a call may cost at most; False: it has to wait for others. Raises BudgetSpent when nothing is left."""
-        with self._alone():
-            spent, held, calls = self._together()
+        with self._lock:
+            spent = self._spent
             if self.usd is not None:
-                if spent >= self.usd:
-                    raise BudgetSpent(f"the budget of ${self.usd:g} is used up (${spent:.4f} spent); a higher one goes on")
-                if calls and spent + held + usd > self.usd:
+                fits = spent + self._held + usd <= self.usd
+                if spent >= self.usd or (self._is_strict and not fits and not self._calls):
+                    part = "" if self._whole is None else f"this shard's part of ${self.usd:g} of "
+                    whole = self.usd if self._whole is None else self._whole
+                    raise BudgetSpent(f"{part}the budget of ${whole:g} is used up (${spent:.4f} spent); a higher one goes on")
+                if self._calls and not fits:
                     return False
-            self._numbers[self._own + 1] += usd
-            self._numbers[self._own + 2] += 1
-            self._note(spent, held + usd)
+            self._held += usd
+            self._calls += 1
+            self._note()
             return True
 
     def end(self, held_usd: float, usd: float) -> None:
         """A call that began has cost `usd`."""
-        with self._alone():
-            own = self._own
-            self._numbers[own] += usd
-            self._numbers[own + 2] -= 1
-            self._numbers[own + 1] = self._numbers[own + 1] - held_usd if self._numbers[own + 2] else 0.0
-            self._note(*self._together()[:2])
+        with self._lock:
+            self._spent += usd
+            self._calls -= 1
+            self._held = self._held - held_usd if self._calls else 0.0
+            self._note()
 
     def spend(self, usd: float) -> None:
         """Something that held nothing has cost `usd`."""
-        with self._alone():
-            self._numbers[self._own] += usd
-            self._note(*self._together()[:2])
+        with self._lock:
+            self._spent += usd
+            self._note()
 
-    def _note(self, spent: float, held: float) -> None:
+    def _note(self) -> None:
         if self._record is not None:
-            self._numbers[0] = self._record.keep(self.usd, spent, held, self._numbers[0])
+            self._covered = self._record.keep(self.usd, self._spent, self._held, self._covered)
 
     def close(self) -> None:
-        """Ends the run that it is of: writes down what was spent, by all processes; what they still held counts as spent."""
+        """Ends the run that it is of: writes down what was spent, by its shards too; what was still held counts as spent."""
         self.closed = True
+        self.take_back()
         if self._record is not None:
-            with self._alone():
-                spent, held, _ = self._together()
-                self._record.write(spent + held, 0.0)
+            with self._lock:
+                self._record.write(self._spent + self._held, 0.0)
             self._record.unlock()
 
 
-def _joined(usd: float | None, record: SpendingFile | None, shared: SharedBudget) -> Budget:
-    budget = Budget(usd, record=record)
-    budget._shared = there = shared.open()
-    budget._numbers, budget._own = there.numbers, there.first
-    return budget
+def _part(usd: float | None, record: SpendingFile, whole: float | None, is_strict: bool) -> Budget:
+    """A shard's part of a budget; what the shard has spent already, before its process died, counts."""
+    return Budget(usd, spent_usd=record.read() or 0.0, record=record, whole=whole, is_strict=is_strict)
 
 
 _budgets: ContextVar[tuple[Budget, ...]] = ContextVar("prill_budgets", default=())

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 _DECORATION = " \t\r\n\"'`*_.,;:!<>()[]{}“”‘’"
 _PERCENT = 100
 _THOUGHTS_END = "</think>"
-_MOST_LOGPROB = 0.01  # rounding may put a certain token a little above 0
+_MAX_LOGPROB = 0.01  # rounding may put a certain token a little above 0
 _FENCE = re.compile(r"```[a-z]*[ \t]*\r?\n", re.IGNORECASE)
 _json = json.JSONDecoder(strict=False)  # as models write it, with line breaks in strings
 
@@ -324,7 +324,7 @@ def _share(token: Token, lead: str, choices: Sequence[str], choice: str) -> floa
     has a probability above 1, by which the others would be scaled down."""
     sums = dict.fromkeys(choices, 0.0)
     for text, logprob in dict([(token.text, token.logprob), *token.top]).items():
-        if logprob > _MOST_LOGPROB:
+        if logprob > _MAX_LOGPROB:
             return None
         rest = text[len(lead) :].lower() if text.startswith(lead) else ""
         matches = [other for other in choices if rest and _begins(rest, other.lower())]
@@ -337,3 +337,234 @@ def _share(token: Token, lead: str, choices: Sequence[str], choice: str) -> floa
 def _begins(text: str, choice: str) -> bool:
     """True when the text is the choice or a beginning of it, or the choice and then no letter: "successful" is another word."""
     return choice.startswith(text) or (text.startswith(choice) and not text[len(choice)].isalnum())
+
+
+_MAX_WORDS = 3_000  # characters of an error that are looked at
+_OPENING = 40  # characters in which thoughts begin, if there are any
+
+
+class TokenEntry(msgspec.Struct, frozen=True, gc=False):
+    """One candidate token of the wire format."""
+
+    token: str
+    logprob: float
+    top_logprobs: tuple[TokenEntry, ...] = ()
+
+
+class Logprobs(msgspec.Struct, frozen=True, gc=False):
+    """The `logprobs` object of a choice."""
+
+    content: tuple[TokenEntry, ...] | None = None
+
+
+class ChatMessage(msgspec.Struct, frozen=True, gc=False):
+    """What the model said. Some endpoints give a refusal, or the model's thoughts, a field of its own (one of two names)."""
+
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+
+    @property
+    def answer(self) -> str | None:
+        """The content without thoughts that stand in it, as models write them whose server does not take them apart."""
+        return _apart(self.content)[1]
+
+    @property
+    def thoughts(self) -> str | None:
+        """The model's thoughts; None where the endpoint gives none, or none as a text."""
+        texts = (self.reasoning_content, self.reasoning, _apart(self.content)[0])
+        return next((text for text in texts if isinstance(text, str) and text), None)
+
+
+# Thoughts in the content, in the words of most models and of Mistral's. The opening may stand in the prompt (DeepSeek); a
+# reply that is cut has no end. JSON is never taken for thoughts: it may quote a page that says "</think>".
+_THOUGHTS = (
+    re.compile(r"\s*(?:<(think|thinking|reasoning)>|(\[THINK\]))(?P<thoughts>.*?)(?:</\1>|\[/THINK\]|\Z)", re.DOTALL),
+    re.compile(r"(?!\s*[{\[])(?P<thoughts>.*?)</think>", re.DOTALL),
+)
+
+
+def _apart(content: str | None) -> tuple[str | None, str | None]:
+    """The thoughts at the beginning of a content, and the rest; None for the first where there are none."""
+    if content is None or ("</" not in content and "<" not in content[:_OPENING] and "[THINK]" not in content[:_OPENING]):
+        return None, content
+    for pattern in _THOUGHTS:
+        if found := pattern.match(content):
+            return found["thoughts"].strip(), content[found.end() :].lstrip()
+    return None, content
+
+
+class Choice(msgspec.Struct, frozen=True, gc=False):
+    """One answer. `error`: why it is none, where an endpoint says so inside of it."""
+
+    message: ChatMessage
+    finish_reason: str | None = None
+    logprobs: Logprobs | None = None
+    error: Any = None
+
+
+class TokenCounts(msgspec.Struct, frozen=True, gc=False):
+    """What the endpoint says it counted. Some leave thoughts out of the completion, but not out of the total (Gemini, xAI)."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+
+    @property
+    def reply_tokens(self) -> int:
+        """The tokens of the reply and of thoughts, which cost the same."""
+        return max(self.completion_tokens, self.total_tokens - self.prompt_tokens)
+
+
+class Completion(msgspec.Struct, frozen=True, gc=False):
+    """An answer to a chat-completions request, as far as prill reads it."""
+
+    choices: tuple[Choice, ...]
+    usage: TokenCounts | None = None
+    error: Any = None
+
+    @property
+    def tokens(self) -> tuple[Token, ...] | None:
+        """The reply's tokens with probabilities, None when the endpoint gave none."""
+        logprobs = self.choices[0].logprobs
+        if logprobs is None or not logprobs.content:
+            return None
+        return tuple(
+            [Token(t.token, t.logprob, tuple([(c.token, c.logprob) for c in t.top_logprobs])) for t in logprobs.content]
+        )
+
+
+_MAX_TOKENS = 10**9  # of one call
+_decoder = msgspec.json.Decoder(Completion)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error inside an answer of status 200. `status` is the one that it names; None where it names none. `begun`: a reply
+    had begun, which is paid for."""
+
+    status: int | None
+    message: str
+    begun: bool = False
+
+
+def decode_completion(data: bytes) -> Completion | Failure | None:
+    """The completion; a failure where the answer says that there is none; None when the body is something else (a proxy's
+    page, say). What is odd about probabilities or counts leaves these out: the reply stands."""
+    completion: Completion | None
+    try:
+        completion = _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        completion = _read_loosely(data)
+    if completion is not None:
+        choice = completion.choices[0] if completion.choices else None
+        error = completion.error or (choice.error if choice else None)
+        if error or (choice and choice.finish_reason in _FAILED):
+            words = f"the endpoint ended the reply with {choice.finish_reason!r}" if choice else "an error"
+            return _failure(error, words, begun=choice is not None)
+        if choice is None:
+            return None
+        if (counts := completion.usage) and not _is_count(counts):
+            return Completion(completion.choices)
+    return completion
+
+
+# Finish reasons of replies that broke off on the endpoint's side: whatever was written by then is no answer.
+_FAILED = frozenset({"error", "abort", "failed"})
+
+
+def _failure(error: object, fallback: str, *, begun: bool) -> Failure:
+    code = str(error.get("code")) if isinstance(error, dict) else ""
+    status = int(code) if re.fullmatch(r"[45]\d\d", code) else None
+    return Failure(status, error_message(error, fallback), begun)
+
+
+def _read_loosely(data: bytes) -> Completion | None:
+    """An answer whose less important parts are not as documented."""
+    try:
+        record = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(record, dict):
+        return None
+    choices = record.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(first, dict) or not isinstance(message := first.get("message"), dict):
+        return Completion((), error=record["error"]) if record.get("error") else None
+    reason = first.get("finish_reason")
+    choice = Choice(
+        ChatMessage(
+            _text(message.get("content")),
+            _text(message.get("refusal")),
+            message.get("reasoning_content"),
+            message.get("reasoning") or _thinking(message.get("content")),
+        ),
+        reason if isinstance(reason, str) else None,
+        _logprobs(first.get("logprobs")),
+        first.get("error"),
+    )
+    return Completion((choice,), _counts(record.get("usage")), record.get("error"))
+
+
+def _text(content: object) -> str | None:
+    """The content as one text; some endpoints answer with a list of parts."""
+    if isinstance(content, list):
+        parts = [part.get("text") if isinstance(part, dict) else part for part in content]
+        return "".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else None
+
+
+def _thinking(content: object) -> str | None:
+    """The thoughts in a content that is a list of parts (Mistral)."""
+    parts = [part.get("thinking") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return "".join(text for part in parts if (text := _text(part))) or None
+
+
+def _logprobs(record: object) -> Logprobs | None:
+    """The log-probabilities, with nulls taken for empty lists; None when they are in another form."""
+    entries = record.get("content") if isinstance(record, dict) else None
+    if not isinstance(entries, list):
+        return None
+    rows = [{**e, "top_logprobs": e.get("top_logprobs") or []} if isinstance(e, dict) else e for e in entries]
+    try:
+        return Logprobs(msgspec.convert(rows, tuple[TokenEntry, ...]))
+    except msgspec.ValidationError:
+        return None
+
+
+def _counts(record: object) -> TokenCounts | None:
+    """The counts as whole numbers; None when one is missing or is no count: `true`, half a token, a text."""
+    if not isinstance(record, dict):
+        return None
+    total = record.get("total_tokens")
+    counts = [record.get("prompt_tokens"), record.get("completion_tokens"), 0 if total is None else total]
+    numbers = [int(n) for n in counts if type(n) is int or (isinstance(n, float) and n.is_integer())]
+    return TokenCounts(*numbers) if len(numbers) == len(counts) and _is_count(TokenCounts(*numbers)) else None
+
+
+def _is_count(counts: TokenCounts) -> bool:
+    """False for what cannot have been counted: some proxies report no token, and a budget would never end."""
+    return 0 < counts.prompt_tokens < _MAX_TOKENS and 0 <= counts.completion_tokens <= counts.reply_tokens < _MAX_TOKENS
+
+
+def error_message(body: object, fallback: str) -> str:
+    """The words of an error body in one of its usual shapes."""
+    record: Any = body
+    if isinstance(record, list) and record:
+        record = record[0]
+    while isinstance(record, dict) and record.get("error"):  # `vllm run-batch` has an error inside its error
+        record = record["error"]
+    if isinstance(record, dict):
+        record = " ".join(str(record[k]) for k in ("message", "code", "detail") if record.get(k))
+    words = str(record) if record else fallback
+    # Cut before it is divided into words: those of a body of 64 MB would take gigabytes.
+    return " ".join(words.strip()[:_MAX_WORDS].split())[:300]
+
+
+def error_of(data: bytes, fallback: str = "no reason given") -> str:
+    """The words of an error body as it came; `fallback` where it has none."""
+    try:
+        return error_message(msgspec.json.decode(data), fallback)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return error_message(data.decode("utf-8", "replace"), fallback)

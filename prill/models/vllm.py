@@ -33,16 +33,15 @@ from msgspec import Meta
 
 from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageError
 from prill.io.cache import DiskCache
+from prill.io.shards import packed_for
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
 from prill.models.devices import expect_room, fit_together, hold, note_made
-from prill.models.dialect import RepetitionPenalty, Temperature, TopK, TopP
-from prill.models.images import ImageFormat
 from prill.models.ledger import Booking, Price, queued
 from prill.models.local.trained import expect_trained
-from prill.models.transport import Effort, Endpoint
-from prill.models.wire import Completion
-from prill.scoring.seats import seat_packed_for
+from prill.models.replies import Completion
+from prill.models.request import ImageFormat, RepetitionPenalty, Temperature, TopK, TopP
+from prill.models.transport import Endpoint, RequestStats
 
 _HOST = "127.0.0.1"
 _MODULE = ("-m", "vllm.entrypoints.openai.api_server")
@@ -146,13 +145,13 @@ class _ServedEndpoint(Endpoint):
         self.server = server
         self.origin = origin
 
-    async def send(self, body: Callable[[], bytes], booking: Booking, effort: Effort) -> Completion:
+    async def send(self, body: Callable[[], bytes], booking: Booking, stats: RequestStats) -> Completion:
         """See `Endpoint.send`. Raises EndpointError when the server does not start, or has ended."""
         with self.server.in_use():
             with queued():  # the start is no call's own time
                 self.base_url = await self.server.ready()
             try:
-                return await super().send(body, booking, effort)
+                return await super().send(body, booking, stats)
             except (TransportFailure, EndpointError):
                 await asyncio.sleep(2 * keeper.GLANCE)  # by then its end is known
                 self.server.check()
@@ -166,7 +165,7 @@ class _ServedEndpoint(Endpoint):
         """Nothing: only a call starts the server, and tells what is wrong with it."""
         return ""
 
-    def _key(self) -> str:
+    def key(self) -> str:
         return self.server.key
 
 
@@ -187,7 +186,7 @@ class Server:
         hold(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if seat_packed_for() is not None:
+        if packed_for() is not None:
             raise UsageError("each process would start a vLLM of its own: start one with `vllm serve`, and give its base URL")
         return shared_server, (self.command, self.name, self.timeout)
 

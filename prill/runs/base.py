@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from html import escape
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+from msgspec import Meta
 
 from prill.errors import InputError, UsageError
 from prill.io.kinds import trajectory_files
 from prill.io.lines import is_stream, read_lines
 from prill.io.outputs import is_stdout
 from prill.io.spending import SPENDING, SpendingFile, spending_beside, spent_on_record
-from prill.io.tables import printable
+from prill.io.store import read_verdicts
+from prill.io.tables import Verdicts, printable
 from prill.models.ledger import Budget, spending_from
 from prill.scoring.scorer import wait_for as wait_for  # here, too: plans use it
 from prill.transcripts import transcript_folder
@@ -25,6 +28,10 @@ from prill.transcripts import transcript_folder
 P = ParamSpec("P")
 R = TypeVar("R")
 log = logging.getLogger("prill.runs")
+# As an option of runs.
+TrajectoryFiles = Annotated[
+    Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -")
+]
 
 
 def apart(run: Callable[[], R]) -> R:
@@ -76,6 +83,20 @@ def asynchronous(run: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
 def opened_folders(paths: Iterable[str | Path]) -> list[str]:
     """The trajectory files that paths and folders name; other files in the folders are logged. Raises UsageError."""
     return [str(path) for path in trajectory_files(list(map(str, paths)), log.warning)]
+
+
+class VerdictFile:
+    """A result whose verdicts are in a file, `output`, those of earlier runs included."""
+
+    output: str
+
+    def verdicts(self) -> Verdicts:
+        """The verdicts in the file, those of earlier runs included."""
+        return Verdicts(read_verdicts(self.output))
+
+    def to_pandas(self) -> Any:
+        """The verdicts as a pandas table."""
+        return self.verdicts().to_pandas()
 
 
 def preformatted(text: str) -> str:
@@ -155,7 +176,7 @@ def _spending(output: Path, limit: float | None, *, begin_again: bool, is_folder
     try:
         if begin_again:
             record.clear()
-        known = record.read()
+        known = record.take_up()
     except UsageError:
         record.unlock()
         raise

@@ -24,11 +24,10 @@ from prill.errors import EndpointError, UsageError
 from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike
 from prill.io.lines import is_stream
 from prill.io.outputs import expect_place
-from prill.io.store import read_verdicts
-from prill.io.tables import Verdicts, table
+from prill.io.tables import data_frame
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.protocols import Evaluator
-from prill.runs.base import kept_transcripts, log, opened_folders, synchronous
+from prill.runs.base import VerdictFile, kept_transcripts, log, opened_folders, synchronous
 from prill.runs.judges import make_run_judge
 from prill.runs.plan import RunPlan, in_file, plan_judging
 from prill.runs.score import priced_model
@@ -112,9 +111,7 @@ class BatchSubmitResult:
 
     def to_pandas(self) -> Any:
         """The files as a pandas table."""
-        import pandas
-
-        return pandas.DataFrame([asdict(file) for file in self.files])
+        return data_frame([asdict(file) for file in self.files])
 
     def __str__(self) -> str:
         handed_in = sum(file.batch is not None for file in self.files)
@@ -122,7 +119,7 @@ class BatchSubmitResult:
 
 
 @dataclass(frozen=True)
-class BatchCollectResult:
+class BatchCollectResult(VerdictFile):
     """Verdicts of the answers that have come.
 
     Attributes:
@@ -136,14 +133,6 @@ class BatchCollectResult:
     output: str
     requests: tuple[str, ...] = ()
     problem: EndpointError | None = None
-
-    def verdicts(self) -> Verdicts:
-        """The verdicts in the file, those of earlier runs included."""
-        return Verdicts(read_verdicts(self.output))
-
-    def to_pandas(self) -> Any:
-        """The verdicts as a pandas table."""
-        return table(self.output).to_pandas()
 
     def __str__(self) -> str:
         unscored = sum(self.tally.unscored.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,9 +19,10 @@ from prill.captioner.training import CAPTIONS, ROWS, TrainingSpec, training_data
 from prill.config.values import Config, name_of
 from prill.errors import UsageError
 from prill.io.outputs import expect_place
+from prill.io.tables import data_frame
 from prill.models.registry import ModelConfig, model_options
 from prill.protocols import Captioner, Engine
-from prill.runs.base import opened_folders, run_budget, synchronous
+from prill.runs.base import TrajectoryFiles, opened_folders, run_budget, synchronous
 from prill.runs.plan import RunPlan, cost_of
 from prill.scoring.engines import EngineLike, make_engine
 
@@ -32,9 +33,7 @@ _VLM, _TRAINING = CaptionerConfig("vlm"), TrainingSpec()
 class CaptionConfig(Config):
     """What `prill caption` does: put screenshots into words, once each, for judges or to train a captioner."""
 
-    trajectories: Annotated[
-        Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -")
-    ]
+    trajectories: TrajectoryFiles
     output: Annotated[str | Path, Meta(description="caption file, which is continued; a folder where rows are made")]
     captioner: Annotated[
         CaptionerLike, Meta(description="who captions: vlm asks a model, ocr, easyocr, given, module:Object")
@@ -88,9 +87,7 @@ class CaptionResult:
 
     def to_pandas(self) -> Any:
         """The captions in the file, those of earlier runs included, as a pandas table."""
-        import pandas
-
-        return pandas.DataFrame(
+        return data_frame(
             [
                 {"image": line.image, "caption": line.caption, "unscored": line.unscored, "truncated": line.truncated}
                 for line in read_captions(self.captions)

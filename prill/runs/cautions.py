@@ -13,7 +13,7 @@ from prill.evaluators.judgement import ModelJudge
 from prill.io.faults import guess
 from prill.io.lines import open_input
 from prill.io.tables import printable
-from prill.protocols import Composite, Evaluator, every_judge, lessons_of
+from prill.protocols import Composite, Evaluator, every_judge, unsupported_params
 from prill.scoring.scorer import Tally
 
 _SITES = _KEYS = 5
@@ -53,7 +53,7 @@ def hard_scores(judge: Evaluator, tally: Tally) -> list[str]:
 
 def left_out(judge: Evaluator, tally: Tally) -> list[str]:
     """A caution for each option of a model that its endpoint refused."""
-    return list(dict.fromkeys([*lessons_of(judge), *tally.lessons]))
+    return list(dict.fromkeys([*unsupported_params(judge), *tally.lessons]))
 
 
 def weaker_second(judge: Evaluator) -> list[str]:

@@ -17,14 +17,15 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.fitted.overlap import Overlap, fitted_caution, overlap_of, overlap_with
 from prill.io.store import BadLine, Intake, read_labels, read_verdicts
-from prill.io.truth import gold_labels
+from prill.io.tables import data_frame
+from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.policies.registry import POLICIES, Fingerprinted, PolicyConfig, asks_a_model, make_policy
 from prill.protocols import Demonstrator, Form, Message, Reply
 from prill.refine.demonstration import PlainTeacher, Teacher
 from prill.refine.export import Exported, ExportSpec, check_folder, export_rows
 from prill.refine.filter import Filtered, FilterSpec, filter_steps, require_steps
 from prill.refine.report import summary_lines
-from prill.runs.base import asynchronous, count_lines, opened_folders
+from prill.runs.base import TrajectoryFiles, asynchronous, count_lines, opened_folders
 from prill.runs.cautions import sha256_of
 from prill.types import Trajectory
 
@@ -65,9 +66,7 @@ _FILTER, _EXPORT, _TEACHER = FilterSpec(), ExportSpec(), TeacherConfig(PLAIN)
 class FilterConfig(Config):
     """What `prill filter` does: keep the steps that a judge found good, and write them as training rows."""
 
-    trajectories: Annotated[
-        Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -")
-    ]
+    trajectories: TrajectoryFiles
     verdicts: Annotated[str | Path, Meta(description="verdicts of one judge on them")]
     output: Annotated[str | Path, Meta(description="a new folder for the rows, or one of an earlier filter")]
     filter: Annotated[FilterSpec | Mapping[str, Any], Meta(description="what is kept")] = _FILTER
@@ -79,16 +78,8 @@ class FilterConfig(Config):
     labels: Annotated[
         str | Path | None, Meta(description="label file: tells how many of the attempts kept truly succeeded")
     ] = None
-    source: Annotated[
-        str | None, Meta(description="labels to use where there are several sources, such as human or oracle")
-    ] = None
-    truth: Annotated[
-        str,
-        Meta(
-            description="what counts where annotators differ: majority (a tie is undecided), unanimous, first (line of the "
-            "file), or the name of the one annotator whose labels count"
-        ),
-    ] = "majority"
+    source: SourceOption = None
+    truth: TruthOption = "majority"
 
 
 @dataclass(frozen=True)
@@ -118,9 +109,7 @@ class FilterResult:
 
     def to_pandas(self) -> Any:
         """Every step with what the judge said of it, and why it was lost, as a pandas table."""
-        import pandas
-
-        return pandas.DataFrame([asdict(fact) for fact in self.filtered.facts])
+        return data_frame([asdict(fact) for fact in self.filtered.facts])
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in self.exported.rows.items())

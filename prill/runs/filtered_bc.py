@@ -21,6 +21,7 @@ from prill.emulators.task_source import numbers, words_of
 from prill.episodes.record import Recorded
 from prill.errors import UsageError
 from prill.io.outputs import expect_place
+from prill.io.tables import data_frame
 from prill.models.registry import model_options
 from prill.policies.registry import POLICIES, PolicyConfig, PolicyLike, asks_a_model, make_policy
 from prill.protocols import Demonstrator, Evaluator
@@ -109,14 +110,12 @@ class FilteredBCResult:
 
     def to_pandas(self) -> Any:
         """A row for each arm, training seed and round: successes of n, with their interval."""
-        import pandas
-
         names = ("arm", "seed", "round", "successes", "n", "unlabelled")
         rows = [
             {**{name: getattr(score, name) for name in names}, "low": score.interval[0], "high": score.interval[1]}
             for score in self.results.scores
         ]
-        return pandas.DataFrame(rows)
+        return data_frame(rows)
 
     def __str__(self) -> str:
         return results_text(self.results)

@@ -23,15 +23,15 @@ from prill.evaluators.meta.calibration_fit import calibrate as fit_calibration
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.io.outputs import check_output, write_output
 from prill.io.store import BadLine, Intake, encode, read_labels, read_trajectories, read_verdicts
-from prill.io.tables import Table
+from prill.io.tables import Table, Tabular
 from prill.io.truth import SourceOption, TruthOption
-from prill.runs.base import asynchronous, log, opened_folders, preformatted
+from prill.runs.base import TrajectoryFiles, asynchronous, log, opened_folders, preformatted
 from prill.runs.cautions import sha256_of
 from prill.types import Trajectory
 from prill.ui.report.plots import reliability_svg
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 _BAR = 20  # characters of a bar in the diagram of text
 _HELD_OUT: dict[str, type] = {
@@ -61,9 +61,7 @@ _BINS: dict[str, type] = {
 class FitConfig(Config):
     """What `prill fit` does: fit a judge to labelled trajectories, without a language model."""
 
-    trajectories: Annotated[
-        Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -")
-    ]
+    trajectories: TrajectoryFiles
     labels: Annotated[str | Path, Meta(description="label file")]
     output: Annotated[str | Path, Meta(description="where the fitted judge goes, one JSON file")]
     kind: Annotated[Kind, Meta(description="student: how the run went, and its texts; prior: how it went, without reading")] = (
@@ -104,7 +102,7 @@ class FitConfig(Config):
 
 
 @dataclass(frozen=True)
-class FitResult:
+class FitResult(Tabular):
     """A judge that was fitted; printed, its card.
 
     Args:
@@ -126,14 +124,6 @@ class FitResult:
             for name, f in _held_out(self.model)
         )
         return Table(tuple(_HELD_OUT), tuple(rows), _HELD_OUT)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The table as a data frame.
-
-        Raises:
-            MissingExtra: pandas is not installed; the message says how to install it.
-        """
-        return self.table().to_pandas()
 
     def __str__(self) -> str:
         return "\n".join(_card(self.model))
@@ -313,7 +303,7 @@ class CalibrateConfig(Config):
 
 
 @dataclass(frozen=True)
-class CalibrateResult:
+class CalibrateResult(Tabular):
     """A calibration and how good it is; a notebook shows its reliability diagram.
 
     Args:
@@ -347,14 +337,6 @@ class CalibrateResult:
             for b in bins
         )
         return Table(tuple(_BINS), tuple(rows), _BINS)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The table as a data frame.
-
-        Raises:
-            MissingExtra: pandas is not installed; the message says how to install it.
-        """
-        return self.table().to_pandas()
 
     def __str__(self) -> str:
         return "\n".join(_page(self.figures))

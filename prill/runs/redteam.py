@@ -31,11 +31,11 @@ from prill.evaluators.metrics import DRAWS
 from prill.evaluators.registry import JudgeLike
 from prill.io.outputs import Content, check_output, expect_place, write_output
 from prill.io.store import encode
-from prill.io.tables import Table
+from prill.io.tables import Table, Tabular
 from prill.io.truth import SourceOption, TruthOption
 from prill.models.registry import ModelLike
 from prill.protocols import Evaluator
-from prill.runs.base import count_lines, log, opened_folders, preformatted, run_budget, synchronous
+from prill.runs.base import TrajectoryFiles, count_lines, log, opened_folders, preformatted, run_budget, synchronous
 from prill.runs.judges import make_run_judge
 from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, together
 from prill.runs.score import priced_model
@@ -44,7 +44,7 @@ from prill.types import Usage
 from prill.ui.report.shifts import shift_svg
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 _FILES: dict[str, Content] = {
     "redteam.json": "red team figures",
@@ -69,9 +69,7 @@ Progress = Callable[[str, int, int], None]
 class RedteamConfig(Config):
     """What `prill redteam` does: attack a judge with false claims and injected text."""
 
-    trajectories: Annotated[
-        Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -")
-    ]
+    trajectories: TrajectoryFiles
     labels: Annotated[str | Path, Meta(description="label file; false positives are counted on its failures")]
     output: Annotated[
         str | Path, Meta(description="folder for verdicts, redteam.json, .md and .svg; a run that was stopped resumes there")
@@ -100,7 +98,7 @@ class RedteamConfig(Config):
 
 
 @dataclass(frozen=True)
-class RedteamResult:
+class RedteamResult(Tabular):
     """How far attacks move a judge; printed, the worst strength of each family, and a notebook shows the picture.
 
     Args:
@@ -141,14 +139,6 @@ class RedteamResult:
             plain = [getattr(effect, name) for name in _COLUMNS if hasattr(effect, name)]
             rows.append((*plain, *shifts))
         return Table(tuple(_COLUMNS), tuple(rows), _COLUMNS)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The table as a data frame.
-
-        Raises:
-            MissingExtra: pandas is not installed; the message says how to install it.
-        """
-        return self.table().to_pandas()
 
     def __str__(self) -> str:
         return markdown(self.figures)

@@ -20,6 +20,7 @@ from prill.evaluators.baselines import NoiseSpec, NoisyLabels
 from prill.evaluators.registry import AROUND, JudgeConfig, JudgeLike, make_judge
 from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import check_output, expect_place, write_output
+from prill.io.tables import data_frame
 from prill.models.devices import at_the_same_time
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.policies.registry import PolicyConfig, PolicyLike
@@ -127,8 +128,6 @@ class ReflexionResult:
 
     def to_pandas(self) -> Any:
         """A row for each attempt: task, number, status, score, truth, lesson, calls and cost."""
-        import pandas
-
         rows = [
             {
                 "task": task.name,
@@ -141,7 +140,7 @@ class ReflexionResult:
             for task in self.results.tasks
             for number, attempt in enumerate(task.attempts)
         ]
-        return pandas.DataFrame(rows)
+        return data_frame(rows)
 
     def __str__(self) -> str:
         assert self.results.table is not None

@@ -22,7 +22,7 @@ from prill.io.outputs import check_output, is_stdout
 from prill.io.store import Intake, read_labels
 from prill.io.truth import SourceOption, TruthOption
 from prill.refine.outcomes import LESSONS, RESULTS, SETTINGS, VERDICTS, read_lessons, read_results
-from prill.runs.base import asynchronous, opened_folders
+from prill.runs.base import TrajectoryFiles, asynchronous, opened_folders
 from prill.ui.report.entries import Retry, read_judges
 from prill.ui.report.page import ReportSummary, write_report
 
@@ -34,9 +34,7 @@ _MAX_SHOWN = 20_000_000  # bytes of a page that a notebook stores in itself
 class ReportConfig(Config):
     """What `prill report` does: write one HTML page with screenshots, verdicts and labels."""
 
-    trajectories: Annotated[
-        Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -")
-    ]
+    trajectories: TrajectoryFiles
     output: Annotated[str | Path, Meta(description="the page to write, such as report.html; or -")]
     verdicts: Annotated[Sequence[str | Path], Meta(description="verdict files: the judges, side by side")] = ()
     labels: Annotated[Sequence[str | Path], Meta(description="label files")] = ()

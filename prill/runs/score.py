@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,10 +20,10 @@ from prill.io.lines import is_stream
 from prill.io.outputs import check_output, is_stdout
 from prill.io.shards import Shard
 from prill.io.store import Item, read_verdicts
-from prill.io.tables import Verdicts, table
+from prill.io.tables import Verdicts
 from prill.models.registry import ModelConfig, ModelLike
 from prill.protocols import Evaluator
-from prill.runs.base import kept_transcripts, opened_folders, run_budget, synchronous
+from prill.runs.base import TrajectoryFiles, VerdictFile, kept_transcripts, opened_folders, run_budget, synchronous
 from prill.runs.cautions import fitted_on, hard_scores, left_out, strangers, unknown_keys, weaker_second
 from prill.runs.judges import make_run_judge
 from prill.runs.plan import RunPlan, plan_judging, seconds_each
@@ -37,15 +37,13 @@ from prill.types import EvaluatorInfo
 class ScoreConfig(Config):
     """What `prill score` does: judge trajectory files into a verdict file, which a later run continues."""
 
-    trajectories: Annotated[
-        Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -")
-    ]
+    trajectories: TrajectoryFiles
     output: Annotated[str | Path, Meta(description="verdict file; a run that was stopped resumes there; or -")]
     judge: Annotated[JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")]
     model: Annotated[ModelLike | None, Meta(description="model that the judge asks, unless it names another")] = None
     budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
     concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
-    processes: Annotated[int, Meta(ge=1, description="processes that share the work")] = 1
+    processes: Annotated[int, Meta(ge=1, description="processes that judge a shard each")] = 1
     engine: Annotated[EngineLike | None, Meta(description="ray: workers of a cluster, or of this machine")] = None
     limit: Annotated[int | None, Meta(ge=1, description="look at the first N trajectories only")] = None
     shard: Annotated[str | Shard | None, Meta(description="this machine's share of the trajectories, such as 1/4")] = None
@@ -62,7 +60,7 @@ class ScoreConfig(Config):
 
 
 @dataclass(frozen=True)
-class ScoreResult:
+class ScoreResult(VerdictFile):
     """What a run came to.
 
     Args:
@@ -80,14 +78,6 @@ class ScoreResult:
     transcripts: str | None
     cautions: tuple[str, ...] = ()
     saved: Savings | None = None
-
-    def verdicts(self) -> Verdicts:
-        """The verdicts in the file, those of earlier runs included."""
-        return Verdicts(read_verdicts(self.output))
-
-    def to_pandas(self) -> Any:
-        """The verdicts as a pandas table."""
-        return table(self.output).to_pandas()
 
     def __str__(self) -> str:
         unscored = sum(self.tally.unscored.values())

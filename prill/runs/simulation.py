@@ -18,6 +18,7 @@ from prill.io.checksums import Checksums
 from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import expect_place, write_output
 from prill.io.store import read_labels, read_trajectories, read_verdicts
+from prill.io.tables import data_frame
 from prill.io.truth import gold_labels
 from prill.refine.outcomes import RESULTS, read_results
 from prill.refine.simulation import (
@@ -84,9 +85,7 @@ class SimulationResult:
 
     def to_pandas(self) -> Any:
         """A row for each way of retrying and number of retries."""
-        import pandas
-
-        return pandas.DataFrame([{"way": way, **row._asdict()} for way, rows in self.outcomes.items() for row in rows])
+        return data_frame([{"way": way, **row._asdict()} for way, rows in self.outcomes.items() for row in rows])
 
     def __str__(self) -> str:
         return "\n".join(simulation_lines(self.outcomes, self.rates))

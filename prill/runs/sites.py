@@ -11,6 +11,7 @@ from typing import Any
 from prill.emulators.settings import Playing
 from prill.emulators.webarena.config import Finding, WebArenaConfig
 from prill.emulators.webarena.config import check_sites as findings
+from prill.io.tables import data_frame
 from prill.runs.base import synchronous
 from prill.runs.rollout.policies import shared_model
 
@@ -32,9 +33,7 @@ class SitesResult:
 
     def to_pandas(self) -> Any:
         """A row for each thing, with its problem."""
-        import pandas
-
-        return pandas.DataFrame([asdict(finding) for finding in self.findings])
+        return data_frame([asdict(finding) for finding in self.findings])
 
     def __str__(self) -> str:
         return "\n".join(map(line_of_finding, self.findings))

@@ -13,7 +13,6 @@ from msgspec import Meta
 from prill.config.registry import Option, options_of
 from prill.config.values import Config, PartConfig
 from prill.errors import UsageError
-from prill.policies.registry import Fingerprinted
 from prill.refine.demonstration import Teacher
 from prill.refine.training.preflight import Preflight, Say, parse_devices
 from prill.refine.training.spec import DEFAULT_PRESETS, Trained, TrainSpec, training_spec
@@ -21,7 +20,6 @@ from prill.refine.training.train import check_training
 from prill.refine.training.train import train as carry_out
 from prill.refine.training.trainer import Progress
 from prill.runs.base import asynchronous
-from prill.runs.filter import PLAIN, TeacherConfig, TeacherLike, described, make_teacher
 
 
 class PresetConfig(PartConfig):
@@ -86,7 +84,7 @@ class TrainConfig(Config):
         return None, None
 
 
-_POLICY, _CAPTIONER, _RANKER, _PLANNER = (PresetConfig(preset) for preset in DEFAULT_PRESETS.values())
+_POLICY, _CAPTIONER = PresetConfig(DEFAULT_PRESETS["policy"]), PresetConfig(DEFAULT_PRESETS["captioner"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,49 +104,6 @@ class TrainCaptionerConfig(TrainConfig):
     preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")] = (
         _CAPTIONER
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainRankerConfig(TrainConfig):
-    """What `prill train ranker` does: a ranker of candidates from gold trajectories of recorded pages."""
-
-    trains: ClassVar[Trained] = "ranker"
-    preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")] = (
-        _RANKER
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainPlannerConfig(TrainConfig):
-    """What `prill train planner` does: a planner that answers a policy, from gold trajectories of recorded pages."""
-
-    trains: ClassVar[Trained] = "planner"
-    policy: Annotated[
-        TeacherLike,
-        Meta(description="the policy that will ask it, for its questions and answers: mindact, self-map, module:Object"),
-    ]
-    preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")] = (
-        _PLANNER
-    )
-
-    def check(self) -> None:
-        """Checks that a policy is named.
-
-        Raises:
-            UsageError: It is the plain prompt, which no policy asks.
-        """
-        if isinstance(self.policy, TeacherConfig) and self.policy.name == PLAIN:
-            raise UsageError("a planner learns to answer a policy; name it", parameters=("policy",))
-
-    def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
-        """The policy that asks the planner.
-
-        Returns:
-            The policy, and its name, options and prompts for the record.
-        """
-        teacher = make_teacher(self.policy)
-        prompts = teacher.fingerprint("web") if isinstance(teacher, Fingerprinted) else None
-        return teacher, {**described(self.policy), "prompts": prompts}
 
 
 @dataclass(frozen=True)

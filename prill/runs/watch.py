@@ -14,6 +14,7 @@ from msgspec import Meta
 from prill.errors import InputError, UsageError
 from prill.io.lines import read_lines
 from prill.io.outputs import check_output, content_of_line, write_output
+from prill.io.tables import data_frame
 from prill.refine.rewards.watch.live import scores_of
 from prill.refine.rewards.watch.page import headline, watch_page
 from prill.refine.rewards.watch.records import WatchRecord, name_of, of_verdicts, opinion_of, read_watch, whole_verdicts
@@ -67,11 +68,9 @@ class WatchResult:
 
     def to_pandas(self) -> Any:
         """A pandas table with a row for each sign of each log."""
-        import pandas as pd
-
         signs = [(log, sign) for log, report in self.reports for sign in report.signs]
         columns = ["log", "sign", "state", "since", "words"]
-        return pd.DataFrame([(log, one.name, one.state, one.since, one.words) for log, one in signs], columns=columns)
+        return data_frame([(log, one.name, one.state, one.since, one.words) for log, one in signs], columns=columns)
 
     def _repr_html_(self) -> str:
         return f'<iframe srcdoc="{escape(self.page)}" style="width: 100%; height: 40em; border: 0"></iframe>'

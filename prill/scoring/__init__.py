@@ -1,1 +1,1 @@
-"""Several processes that judge together, so that a run is not bound by what one core can do."""
+"""Many trajectories through one judge: in memory, as a stream, from files, in shards."""

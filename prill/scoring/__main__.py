@@ -1,7 +1,5 @@
-"""`python -m prill.scoring SOCKET`: see `prill.scoring.process`."""
+"""`python -m prill.scoring`: see `prill.scoring.processes`."""
 
-import sys
+from prill.scoring.processes import main
 
-from prill.scoring.process import main
-
-main(sys.argv[1:])
+main()

@@ -13,7 +13,7 @@ from prill.protocols import Engine
 
 ENGINES = Registry(
     "engine",
-    {"ray": Entry("Ray Data, on this machine or on a cluster", "prill.scoring.ray_data:RayEngine")},
+    {"ray": Entry("Ray, on this machine or on a cluster", "prill.scoring.ray_tasks:RayEngine")},
     "prill.engines",
 )
 

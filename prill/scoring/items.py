@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import msgspec
 
 from prill.errors import AnswerPending, InputError, PrillError, Unscored, UsageError
+from prill.io.images import file_hash
 from prill.io.store import BadLine, Item
-from prill.models.images import file_hash
+from prill.models.calls import Transcript, transcribed
 from prill.protocols import Evaluator
-from prill.transcripts.calls import Transcript, transcribed
 from prill.transcripts.files import TranscriptLog
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 

@@ -10,10 +10,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, closing, nullcontext
+from contextlib import ExitStack, aclosing, closing
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
+
+import msgspec
 
 from prill.checks import checked_trajectories, expect_judge
 from prill.errors import InputError, UsageError
@@ -22,20 +24,20 @@ from prill.io.outputs import check_output, expect_place, is_stdout
 from prill.io.shards import Shard
 from prill.io.store import BadLine, Intake, Item, read_trajectories, read_verdicts
 from prill.io.tables import Verdicts
-from prill.io.verdict_log import RETRIED, VerdictLog, open_log
+from prill.io.verdict_log import RETRIED, VerdictLog, VerdictStream, open_log
 from prill.protocols import Engine, Estimator, Evaluator, concurrency_of
 from prill.scoring.engines import make_engine
 from prill.scoring.items import JudgeFaults, KeyMade, judge_items, key_of, keyed_verdict, transcript_log
 from prill.scoring.items import verdict_key as verdict_key  # here, too: what scores goes by it
-from prill.scoring.judging import Elsewhere, gather_left_over
-from prill.scoring.parts import Ended, Shards
-from prill.scoring.pool import Workers
+from prill.scoring.processes import Processes
+from prill.scoring.shards import Ended, JudgeShard, ShardedRun, Shards, gather_left_over
 from prill.transcripts.files import TranscriptLog
 from prill.types import Trajectory, Usage, Verdict
 
 CONCURRENCY = 16
 R = TypeVar("R")
 _MOST_PROBLEMS = 20
+_read_verdict = msgspec.json.Decoder(Verdict).decode
 
 
 @dataclass(slots=True, kw_only=True)
@@ -209,21 +211,27 @@ def _items(trajectories: Iterable[Item] | str | os.PathLike[str]) -> Iterable[It
     return checked_trajectories(trajectories, BadLine)
 
 
+class FileOptions(TypedDict, total=False):
+    """How `score_files` goes about it; its documentation says what each means."""
+
+    concurrency: int | None
+    processes: int
+    engine: str | Mapping[str, Any] | Engine | None
+    limit: int | None
+    shard: Shard | None
+    resume: bool
+    retry_unscored: bool
+    transcripts: str | os.PathLike[str] | None
+
+
 async def score_files(
     paths: Sequence[str | os.PathLike[str]],
     judge: Evaluator,
     output: str | os.PathLike[str],
     *,
-    concurrency: int | None = None,
-    processes: int = 1,
-    engine: str | Mapping[str, Any] | Engine | None = None,
-    limit: int | None = None,
-    shard: Shard | None = None,
-    resume: bool = True,
-    retry_unscored: bool = False,
-    transcripts: str | os.PathLike[str] | None = None,
     stop: asyncio.Event | None = None,
     progress: Callable[[Tally], None] = lambda tally: None,
+    **options: Unpack[FileOptions],
 ) -> Tally:
     """Judges trajectory files into a verdict file, and skips what it already holds.
 
@@ -234,18 +242,15 @@ async def score_files(
         paths: Trajectory files, or folders of them; `-` is standard input.
         judge: The judge.
         output: The verdict file. `-` is standard output, where nothing can be skipped.
-        concurrency: The most trajectories at a time. None: as many as the judge's model takes calls.
-        processes: How many processes judge. The calls at once are divided among them.
-        engine: Workers of a cluster that judge instead, by name or made already (`prill.scoring.engines`). None: this machine
-            judges.
-        limit: The most inputs to read, from the first on. None: all.
-        shard: Judge this share of them only; `prill.merge_verdicts` merges shards. None: all.
-        resume: Keep the verdicts of the output. False: rename it to `.bak`.
-        retry_unscored: Judge unscored trajectories of the output again.
-        transcripts: A folder for what models were asked and answered. A failure to write it costs no verdict. None: none are
-            kept.
         stop: After it is set, no further trajectory is begun. None: all are.
-        progress: Called after every input.
+        progress: Called after every input; of several processes, soon after.
+        **options: `concurrency` (the most trajectories at a time; default: as many as the judge's model takes calls),
+            `processes` (how many processes judge, each a shard; the calls at once and budgets are divided among them; default
+            1), `engine` (workers of a cluster that judge instead, by name or made already; `prill.scoring.engines`), `limit`
+            (the most inputs to read, from the first on), `shard` (judge this share of them only; `prill.merge_verdicts` merges
+            shards), `resume` (keep the verdicts of the output; default True; False: rename it to `.bak`), `retry_unscored`
+            (judge unscored trajectories of the output again) and `transcripts` (a folder for what models were asked and
+            answered; a failure to write it costs no verdict; default: none are kept).
 
     Returns:
         How many trajectories succeeded, failed, were unscored and were skipped.
@@ -255,76 +260,140 @@ async def score_files(
         EndpointError: The judge's model cannot be used at all.
     """
     expect_judge(judge)
-    elsewhere = None if engine is None else make_engine(engine)
-    if elsewhere is not None:
-        expect_place(output, "verdicts of several machines")
-        if processes > 1:
-            raise UsageError("an engine has workers of its own: give their number to it", parameters=("engine", "processes"))
-    stop = stop or asyncio.Event()
-    concurrency = concurrency or _concurrency(judge)
-    tally, start = Tally(), time.monotonic()
-    with closing(Intake(paths, limit, shard)) as intake:
+    concurrency = options.get("concurrency") or _concurrency(judge)
+    engine = _engine(options, concurrency, output)
+    tally, start, resume = Tally(), time.monotonic(), options.get("resume", True)
+    with closing(Intake(paths, options.get("limit"), options.get("shard"))) as intake:
         check_output(output, "verdicts", intake.paths, continued=resume)
         items = iter(intake)
         first = list(islice(items, 1))  # before the output is touched: raises when there is nothing to judge
+        retry = options.get("retry_unscored", False)
         with (
-            open_log(output, judge.info, resume=resume, retry_unscored=retry_unscored) as log,
-            transcript_log(transcripts, resume=resume) as calls,
+            open_log(output, judge.info, resume=resume, retry_unscored=retry) as log,
+            transcript_log(options.get("transcripts"), resume=resume) as calls,
         ):
-
-            def is_done(place: str, id: str, key: KeyMade) -> bool:
-                if id != place:
-                    log.drop(place)
-                if not log.done(id, key):
-                    return False
-                tally.skipped += 1
-                tally.read = intake.read
-                progress(tally)
-                return True
-
-            def record(place: str, verdict: Verdict) -> None:
-                log.append(verdict)
-                tally.add(verdict)
-                tally.read = intake.read
-                progress(tally)
-
-            def ended(part: Ended) -> None:
-                tally.skipped += part.skipped
-                tally.untranscribed += part.untranscribed
-                tally.lessons = list(dict.fromkeys([*tally.lessons, *part.lessons]))
-                progress(tally)
-
-            def later() -> None:
-                tally.pending += 1
-                tally.read = intake.read
-                progress(tally)
-
+            run = _FileRun(judge, log, calls, intake, tally, stop or asyncio.Event(), progress)
             try:
-                source, at_once = chain(first, items), concurrency + max(1, concurrency // 8)
-                if elsewhere is not None and isinstance(log, VerdictLog):
-                    work = Elsewhere(judge, concurrency, log, calls, record, is_done, stop, resume)
-                    await work.judge(elsewhere, source, intake.paths, ended)
+                if isinstance(log, VerdictLog):
+                    run.take_up(resume=resume, is_sharded=engine is not None)
+                if engine is None:
+                    await run.judge(chain(first, items), concurrency)
                 else:
-                    if isinstance(log, VerdictLog) and Shards(log.path, judge.info).is_there():
-                        gather_left_over(log, judge.info, calls, resume=resume).end()
-                    async with _spread(judge, min(processes, concurrency)) as workers:
-                        await judge_items(judge, source, at_once, stop, record, is_done, calls, later, workers)
-                    if workers is not None:
-                        tally.lessons = workers.lessons
+                    await run.judge_shards(engine, output, concurrency, options)
             finally:
                 tally.untranscribed += calls.lost if calls else 0
                 tally.seconds = time.monotonic() - start
-                tally.stopped = stop.is_set()
-                tally.unknown_keys = intake.unknown
+                tally.stopped = run.stop.is_set()
+                tally.unknown_keys += intake.unknown
     return tally
+
+
+def _engine(options: FileOptions, concurrency: int, output: str | os.PathLike[str]) -> Engine | None:
+    """Who judges the shards of a run; None: this process judges all."""
+    processes, engine = options.get("processes", 1), options.get("engine")
+    if engine is None:
+        return Processes(min(processes, concurrency)) if min(processes, concurrency) > 1 else None
+    expect_place(output, "verdicts of several machines")
+    if processes > 1:
+        raise UsageError("an engine has workers of its own: give their number to it", parameters=("engine", "processes"))
+    return make_engine(engine)
+
+
+@dataclass(slots=True)
+class _FileRun:
+    """What is judged from files, and where that goes."""
+
+    evaluator: Evaluator
+    log: VerdictLog | VerdictStream
+    calls: TranscriptLog | None
+    intake: Intake
+    tally: Tally
+    stop: asyncio.Event
+    progress: Callable[[Tally], None]
+
+    def take_up(self, *, resume: bool, is_sharded: bool) -> None:
+        """Takes what a run in shards has left that broke off."""
+        assert isinstance(self.log, VerdictLog)
+        shards = Shards(self.log.path, self.evaluator.info)
+        if is_sharded or shards.is_there():
+            gather_left_over(self.log, shards, self.calls, resume=resume)
+            if not is_sharded:
+                shards.end()
+
+    async def judge(self, source: Iterable[tuple[str, Item]], concurrency: int) -> None:
+        """Judges here."""
+
+        def is_done(place: str, id: str, key: KeyMade) -> bool:
+            if id != place:
+                self.log.drop(place)
+            if not self.log.done(id, key):
+                return False
+            self.tally.skipped += 1
+            self._tell()
+            return True
+
+        def record(place: str, verdict: Verdict) -> None:
+            self.log.append(verdict)
+            self.tally.add(verdict)
+            self._tell()
+
+        def later() -> None:
+            self.tally.pending += 1
+            self._tell()
+
+        at_once = concurrency + max(1, concurrency // 8)
+        await judge_items(self.evaluator, source, at_once, self.stop, record, is_done, self.calls, later)
+
+    async def judge_shards(
+        self, engine: Engine, output: str | os.PathLike[str], concurrency: int, options: FileOptions
+    ) -> None:
+        """Has shards judged, and gathers them."""
+        tally, info, transcripts = self.tally, self.evaluator.info, options.get("transcripts")
+        run = ShardedRun(engine, self.evaluator, f"judge {info.name!r}", Shards(output, info), self.stop)
+        folder, paths = str(run.shards.folder), tuple(os.fspath(path) for path in self.intake.paths)
+        streams = [(path, os.path.join(folder, f"{number}.stream")) for number, path in enumerate(paths) if is_stream(path)]
+        work = JudgeShard(
+            folder=folder,
+            directory=os.getcwd(),
+            paths=paths,
+            streams=tuple(streams),
+            output=os.path.realpath(output) if isinstance(self.log, VerdictLog) else None,
+            limit=options.get("limit"),
+            shard=options.get("shard"),
+            retry_unscored=options.get("retry_unscored", False),
+            concurrency=concurrency,
+            transcripts=None if transcripts is None else os.path.abspath(transcripts),
+        )
+
+        def gather(line: bytes) -> None:
+            self.log.append(verdict := _read_verdict(line))
+            tally.add(verdict)
+            tally.read = tally.skipped + tally.made
+            self.progress(tally)
+
+        def skipped(count: int) -> None:
+            if count != tally.skipped:
+                tally.skipped, tally.read = count, count + tally.made
+                self.progress(tally)
+
+        def note(end: Ended) -> None:
+            for place in end.dropped:
+                self.log.drop(place)
+            tally.untranscribed += end.untranscribed
+            tally.pending += end.pending
+            tally.unknown_keys.update(end.unknown)
+            tally.lessons = list(dict.fromkeys([*tally.lessons, *end.lessons]))
+
+        self.intake.unknown.clear()  # shards count them
+        await run.work_off(work, gather, note, skipped, streams=streams)
+
+    def _tell(self) -> None:
+        self.tally.read = self.intake.read
+        self.progress(self.tally)
 
 
 def _concurrency(judge: Evaluator) -> int:
     return concurrency_of(judge) or CONCURRENCY
-
-
-def _spread(judge: Evaluator, processes: int) -> AbstractAsyncContextManager[Workers | None]:
-    return nullcontext() if processes < 2 else Workers(judge, processes)
 
 
 async def _stream(

@@ -14,11 +14,11 @@ import msgspec
 from prill.errors import InputError
 from prill.refine.rewards import RewardResult
 from prill.service.admission import Busy
-from prill.service.board import Board
-from prill.service.desk import Answer, Desk, JudgeBroke, Source
 from prill.service.guard import log
-from prill.service.intake import MAX_ID, Intake
+from prill.service.judge_queue import Answer, JudgeError, JudgeQueue, Source
 from prill.service.memory import ByteBudget, Reservation, check_values, off_loop, trajectory_bytes
+from prill.service.metrics import Metrics
+from prill.service.request_parsing import MAX_ID, RequestParser
 from prill.types import Trajectory, UnscoredReason, Usage
 
 _T = TypeVar("_T")
@@ -33,14 +33,14 @@ class ScoreItem(msgspec.Struct, forbid_unknown_fields=True):
     id: str | None = None
     images: dict[str, str] = msgspec.field(default_factory=dict)
 
-    def read(self, intake: Intake) -> Trajectory:
+    def read(self, parser: RequestParser) -> Trajectory:
         """The trajectory. Raises InputError."""
         if (self.trajectory is None) == (self.path is None):
             raise InputError("give either `trajectory` or `path`")
         if self.trajectory is not None:
-            return intake.trajectory(self.trajectory, self.images)
+            return parser.trajectory(self.trajectory, self.images)
         assert self.path is not None
-        return intake.recorded(self.path, self.id)
+        return parser.recorded(self.path, self.id)
 
 
 class ScoreRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,7 +65,7 @@ class Item:
 
     id: str
     trajectory: Trajectory | None = None
-    failure: Scored | JudgeBroke | None = None
+    failure: Scored | JudgeError | None = None
 
 
 class Scored(msgspec.Struct, kw_only=True, omit_defaults=False):
@@ -144,11 +144,11 @@ class _Job:
 
 @dataclass(slots=True)
 class Judging:
-    """Judges what requests bring: reads them, asks the desk, and counts where answers came from."""
+    """Judges what requests bring: reads them, asks the judge, and counts where answers came from."""
 
-    desk: Desk
-    intake: Intake
-    board: Board
+    judge_queue: JudgeQueue
+    parser: RequestParser
+    metrics: Metrics
     budget: ByteBudget
     max_items: int = 256
     max_values: int = 400_000
@@ -160,7 +160,7 @@ class Judging:
         self,
         data: bytes,
         held: Reservation,
-        work: Callable[[bytes, Intake], _T],
+        work: Callable[[bytes, RequestParser], _T],
         kept: Callable[[_T], Iterable[Trajectory]] | None = None,
     ) -> _T:
         """What `work` makes of a request's body; in a thread where there is much to decode, or files may be read.
@@ -168,26 +168,26 @@ class Judging:
         The request then holds the memory that the decoded body may take, and afterwards that of the trajectories that `kept`
         names: their pictures are files. Raises InputError and Busy.
         """
-        intake = self.intake.for_request()
+        parser = self.parser.for_request()
         if len(data) <= INLINE:
             _grow(held, check_values(data, self.max_values))
-            return await off_loop(lambda: work(data, intake)) if intake.media_root else work(data, intake)
+            return await off_loop(lambda: work(data, parser)) if parser.media_root else work(data, parser)
         _grow(held, await off_loop(lambda: check_values(data, self.max_values), is_large=True))
-        value = await off_loop(lambda: work(data, intake), is_large=True)
+        value = await off_loop(lambda: work(data, parser), is_large=True)
         if kept is not None:
             held.resize(await off_loop(lambda: sum(map(trajectory_bytes, kept(value))), is_large=True))
         return value
 
     async def result(self, trajectory: Trajectory, client: str, deadline: float, *, is_large: bool = False) -> Answer:
-        """The reward of a trajectory. Raises Busy, InputError and JudgeBroke."""
-        answer = await self.desk.result(trajectory, client, deadline, is_large=is_large)
-        self.board.sources[answer.source] += 1
+        """The reward of a trajectory. Raises Busy, InputError and JudgeError."""
+        answer = await self.judge_queue.result(trajectory, client, deadline, is_large=is_large)
+        self.metrics.sources.labels(answer.source).inc()
         return answer
 
     async def results(
         self, trajectories: Sequence[Trajectory], client: str, deadline: float, *, is_large: bool
     ) -> list[RewardResult]:
-        """Those of a batch, in order. Raises the first Busy or JudgeBroke when all have ended."""
+        """Those of a batch, in order. Raises the first Busy or JudgeError when all have ended."""
         work = [self.result(trajectory, client, deadline, is_large=is_large) for trajectory in trajectories]
         answers = await asyncio.gather(*work, return_exceptions=True)
         for answer in answers:
@@ -196,7 +196,7 @@ class Judging:
         return [answer.result for answer in answers if isinstance(answer, Answer)]
 
     async def score(self, data: bytes, held: Reservation, deadline: float) -> list[Scored]:
-        """The results of a request; what is wrong with one item is that item's. Raises Busy, JudgeBroke where nothing at all
+        """The results of a request; what is wrong with one item is that item's. Raises Busy, JudgeError where nothing at all
         could be judged, and InputError for a request that is too large."""
         is_large, items = len(data) > INLINE, await self._items(data, held)
         del data  # what is judged has been read
@@ -204,7 +204,7 @@ class Judging:
         for outcome in outcomes:
             if isinstance(outcome, Busy):
                 raise outcome
-        broken = [outcome for outcome in outcomes if isinstance(outcome, JudgeBroke)]
+        broken = [outcome for outcome in outcomes if isinstance(outcome, JudgeError)]
         if broken and len(broken) == len(outcomes):
             raise broken[0]
         return _worded(items, outcomes)
@@ -230,11 +230,6 @@ class Judging:
         """Jobs under way."""
         return sum(job.results is None for job in self._jobs.values())
 
-    @property
-    def finished_bytes(self) -> int:
-        """Bytes of the results that are kept."""
-        return sum(job.size for job in self._jobs.values())
-
     async def finish_jobs(self) -> None:
         """Returns when no job is under way."""
         if running := [job.task for job in self._jobs.values() if job.results is None and job.task is not None]:
@@ -246,12 +241,12 @@ class Judging:
             raise InputError(f"{items} items; the limit here is {self.max_items} a request")
 
     async def _items(self, data: bytes, held: Reservation) -> list[Item]:
-        def read(data: bytes, intake: Intake) -> list[Item]:
+        def read(data: bytes, parser: RequestParser) -> list[Item]:
             request = decode(data, ScoreRequest)
             if not request.items:
                 raise InputError("items is empty: nothing to judge")
             self.check_count(len(request.items))
-            return [_item(item, place, intake) for place, item in enumerate(request.items)]
+            return [_item(item, place, parser) for place, item in enumerate(request.items)]
 
         return await self.read(data, held, read, lambda items: [item.trajectory for item in items if item.trajectory])
 
@@ -263,8 +258,8 @@ class Judging:
         *,
         is_large: bool,
         finished: Callable[[], None] = lambda: None,
-    ) -> list[Scored | JudgeBroke | Busy]:
-        async def one(item: Item) -> Scored | JudgeBroke | Busy:
+    ) -> list[Scored | JudgeError | Busy]:
+        async def one(item: Item) -> Scored | JudgeError | Busy:
             try:
                 if item.trajectory is None:
                     assert item.failure is not None
@@ -272,11 +267,11 @@ class Judging:
                 return scored(await self.result(item.trajectory, client, deadline, is_large=is_large))
             except InputError as error:
                 return unscored(item.id, "input", str(error))
-            except (JudgeBroke, Busy) as error:
+            except (JudgeError, Busy) as error:
                 return error
             except Exception as error:  # noqa: BLE001 - the other items are answered
                 log.warning("a trajectory could not be judged: %s", type(error).__name__)
-                return JudgeBroke(f"an error of the service: {type(error).__name__}")
+                return JudgeError(f"an error of the service: {type(error).__name__}")
             finally:
                 finished()
 
@@ -329,15 +324,15 @@ def _grow(held: Reservation, size: int) -> None:
     held.resize(size)
 
 
-def _item(data: msgspec.Raw, place: int, intake: Intake) -> Item:
+def _item(data: msgspec.Raw, place: int, parser: RequestParser) -> Item:
     id = _id_of(data, place)
     try:
-        return Item(id, decode(data, ScoreItem).read(intake))
+        return Item(id, decode(data, ScoreItem).read(parser))
     except InputError as error:
         return Item(id, failure=unscored(id, "input", str(error)))
     except OSError as error:
         log.warning("an item could not be read: %s", error.strerror)
-        return Item(id, failure=JudgeBroke(f"an error of the service: {error.strerror}"))
+        return Item(id, failure=JudgeError(f"an error of the service: {error.strerror}"))
 
 
 def _id_of(data: msgspec.Raw, place: int) -> str:
@@ -350,7 +345,7 @@ def _id_of(data: msgspec.Raw, place: int) -> str:
     return id if isinstance(id, str) and 0 < len(id.encode("utf-8", "replace")) <= MAX_ID else f"items[{place}]"
 
 
-def _worded(items: Sequence[Item], outcomes: Sequence[Scored | JudgeBroke | Busy]) -> list[Scored]:
+def _worded(items: Sequence[Item], outcomes: Sequence[Scored | JudgeError | Busy]) -> list[Scored]:
     return [
         outcome if isinstance(outcome, Scored) else unscored(item.id, "transport", str(outcome))
         for item, outcome in zip(items, outcomes, strict=True)

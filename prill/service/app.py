@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prill.errors import MissingExtra
 from prill.refine.rewards import Reward, RewardResult
 from prill.service.admission import AdmissionQueue
-from prill.service.answers import Judging
-from prill.service.board import Board
-from prill.service.desk import Desk
-from prill.service.guard import Guard, log
-from prill.service.intake import Intake
+from prill.service.judge_queue import JudgeQueue
 from prill.service.memory import ByteBudget, off_loop
-from prill.service.routes import make_app
+from prill.service.request_parsing import RequestParser
 from prill.service.spec import ServiceSpec
+
+if TYPE_CHECKING:
+    from prill.service.answers import Judging
+    from prill.service.guard import Guard
+    from prill.service.metrics import Metrics
+
+_log = logging.getLogger("prill.service")
 
 
 @dataclass(frozen=True)
@@ -27,17 +31,17 @@ class Service:
     Args:
         app: The ASGI application.
         admission: Which requests are inside, and which wait.
-        desk: Asks the judge.
+        judge_queue: Asks the judge.
         judging: Reads requests and keeps jobs.
-        board: The metrics.
+        metrics: The metrics.
         reward: The reward.
     """
 
     app: Guard
     admission: AdmissionQueue
-    desk: Desk
+    judge_queue: JudgeQueue
     judging: Judging
-    board: Board
+    metrics: Metrics
     reward: Reward
 
     async def drain(self, seconds: float = float("inf")) -> None:
@@ -54,9 +58,9 @@ class Service:
                 await self.judging.finish_jobs()
         except TimeoutError:
             inside, jobs = self.admission.inside + self.admission.outside, self.judging.jobs_running
-            log.warning("the grace period is over: %d requests and %d jobs are given up", inside, jobs)
+            _log.warning("the grace period is over: %d requests and %d jobs are given up", inside, jobs)
             self.admission.turn_away()
-            self.desk.close()
+            self.judge_queue.close()
         if self.reward.watch is not None:
             await off_loop(self.reward.watch.close)
 
@@ -76,60 +80,53 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
         UsageError: The settings are incomplete.
         MissingExtra: The packages of the extra `serve` are not installed.
     """
+    try:
+        from prill.service.answers import Judging
+        from prill.service.guard import Guard
+        from prill.service.metrics import Metrics
+        from prill.service.routes import make_app
+    except ImportError as missing:
+        raise MissingExtra(missing.name or "starlette", "serve") from None
     spec = spec or ServiceSpec()
     if reward.spec.on_unscored == "raise":  # over HTTP the error is the status, which abstaining brings too
         reward = Reward(reward.judge, replace(reward.spec, on_unscored="abstain"), reward.watch)
     tokens = spec.tokens()
     if reward.watch is not None:
         reward.watch.open()
-    board, budget = Board(watch=reward.watch), ByteBudget(spec.max_held)
-    desk = Desk(reward, concurrency=concurrency, judge_seconds=spec.judge_timeout, budget=budget, judged=_noting(board, spec))
+    metrics, budget = Metrics(reward.watch), ByteBudget(spec.max_held)
+
+    def judged(result: RewardResult | BaseException, waited: float, took: float) -> None:
+        metrics.judged(result, waited, took)
+        _log_judgement(result, spec)
+
+    queue = JudgeQueue(reward, concurrency=concurrency, judge_seconds=spec.judge_timeout, budget=budget, judged=judged)
     admission = AdmissionQueue(spec.queue, spec.door, budget)
-    judging = _judging(spec, desk, board, budget)
-    board.gauges = lambda: _gauges(desk, admission, judging, budget)
-    info = reward.judge.info
-    judge = info.name + (f" ({info.model})" if info.model else "")
-    try:
-        app = make_app(spec, judging, admission, board, judge, info.version)
-    except ImportError as missing:
-        raise MissingExtra(missing.name or "fastapi", "serve") from None
-    holds = {
-        "/v1/score": spec.hold,
-        "/v1/jobs": spec.hold,
-        "/verify": spec.hold,
-        "/get_reward": spec.hold_openrlhf,
-        "/rm": spec.hold_slime,
-    }
-    return Service(Guard(app, spec, tokens, admission, board, holds), admission, desk, judging, board, reward)
+    judging = Judging(queue, _parser(spec), metrics, budget, spec.max_items, spec.max_values, spec.max_jobs, spec.max_results)
+    _add_gauges(metrics, queue, admission, judging, budget)
+    guard = Guard(make_app(spec, judging, admission, metrics), spec, tokens, admission, metrics)
+    return Service(guard, admission, queue, judging, metrics, reward)
 
 
-def _judging(spec: ServiceSpec, desk: Desk, board: Board, budget: ByteBudget) -> Judging:
+def _parser(spec: ServiceSpec) -> RequestParser:
     root = None if spec.media_root is None else Path(spec.media_root)
-    intake = Intake(root, spec.max_images, spec.max_pixels, spec.max_image_bytes, spec.max_request_pixels)
-    return Judging(desk, intake, board, budget, spec.max_items, spec.max_values, spec.max_jobs, spec.max_results)
+    return RequestParser(root, spec.max_images, spec.max_pixels, spec.max_image_bytes, spec.max_request_pixels)
 
 
-def _gauges(desk: Desk, admission: AdmissionQueue, judging: Judging, budget: ByteBudget) -> dict[str, tuple[float, str]]:
-    return {
-        "waiting": (desk.waiting, "Trajectories that wait for the judge"),
-        "in_flight": (desk.in_flight, "Trajectories at the judge"),
-        "hung": (desk.hung, "Judgements that were given up and have not ended"),
-        "requests_inside": (admission.inside, "Requests inside"),
-        "requests_outside": (admission.outside, "Requests that wait at the door"),
-        "jobs_running": (judging.jobs_running, "Jobs under way"),
-        "held_bytes": (budget.used, "Bytes of memory for requests and jobs, estimated"),
-        "concurrency": (desk.concurrency, "Trajectories judged at a time at most"),
-    }
+def _add_gauges(metrics: Metrics, queue: JudgeQueue, admission: AdmissionQueue, judging: Judging, budget: ByteBudget) -> None:
+    metrics.gauge("waiting", "Trajectories that wait for the judge", lambda: queue.waiting)
+    metrics.gauge("in_flight", "Trajectories at the judge", lambda: queue.in_flight)
+    metrics.gauge("hung", "Judgements that were given up and have not ended", lambda: queue.hung)
+    metrics.gauge("requests_inside", "Requests inside", lambda: admission.inside)
+    metrics.gauge("requests_outside", "Requests that wait at the door", lambda: admission.outside)
+    metrics.gauge("jobs_running", "Jobs under way", lambda: judging.jobs_running)
+    metrics.gauge("held_bytes", "Bytes of memory for requests and jobs, estimated", lambda: budget.used)
+    metrics.gauge("concurrency", "Trajectories judged at a time at most", lambda: queue.concurrency)
 
 
-def _noting(board: Board, spec: ServiceSpec) -> Callable[[RewardResult | BaseException, float, float], None]:
-    def note(result: RewardResult | BaseException, waited: float, took: float) -> None:
-        board.judged(result, waited, took)
-        if isinstance(result, BaseException):
-            log.warning("the judge broke: %s", type(result).__name__)
-        elif spec.log == "verdicts":
-            verdict = result.verdict
-            word = verdict.unscored or ("success" if verdict.success else "failure")
-            log.info("%r %s reward %s: %r", verdict.id, word, result.reward, verdict.reason)
-
-    return note
+def _log_judgement(result: RewardResult | BaseException, spec: ServiceSpec) -> None:
+    if isinstance(result, BaseException):
+        _log.warning("the judge broke: %s", type(result).__name__)
+    elif spec.log == "verdicts":
+        verdict = result.verdict
+        word = verdict.unscored or ("success" if verdict.success else "failure")
+        _log.info("%r %s reward %s: %r", verdict.id, word, result.reward, verdict.reason)

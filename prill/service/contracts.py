@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from prill.errors import InputError
-from prill.models.images import open_image
+from prill.io.images import open_image
 from prill.refine.rewards import RewardResult
 from prill.refine.rewards.travel import digest_of
-from prill.service.intake import Intake, decoded_image
+from prill.service.request_parsing import RequestParser, decoded_image
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 
@@ -28,7 +28,7 @@ class OpenRLHF(msgspec.Struct):
     prompts: list[str]
     labels: list[Any] | None = None
 
-    def trajectories(self, intake: Intake) -> list[Trajectory]:
+    def trajectories(self, parser: RequestParser) -> list[Trajectory]:
         """What the labels stand for, or else prompt and response. Raises InputError."""
         labels = self.labels if self.labels is not None else [None] * len(self.query)
         if not len(self.query) == len(self.prompts) == len(labels):
@@ -37,7 +37,7 @@ class OpenRLHF(msgspec.Struct):
             )
         made = []
         for text, prompt, label in zip(self.query, self.prompts, labels, strict=True):
-            made.append(intake.of_value(label) or intake.answered(prompt, text.removeprefix(prompt)))
+            made.append(parser.of_value(label) or parser.answered(prompt, text.removeprefix(prompt)))
         return made
 
 
@@ -60,9 +60,9 @@ class Slime(msgspec.Struct):
     prompt: str | list[dict[str, Any]] = ""
     label: Any = None
 
-    def trajectory(self, intake: Intake) -> Trajectory:
+    def trajectory(self, parser: RequestParser) -> Trajectory:
         """What the label stands for, or else prompt and response. Raises InputError."""
-        return intake.of_value(self.label) or intake.answered(self.prompt, self.response)
+        return parser.of_value(self.label) or parser.answered(self.prompt, self.response)
 
 
 def slime_answer(result: RewardResult, *, detail: bool) -> Any:
@@ -83,9 +83,9 @@ class NemoGym(msgspec.Struct):
     response: dict[str, Any]
     trajectory: Any = None
 
-    def made(self, intake: Intake) -> Trajectory:
+    def made(self, parser: RequestParser) -> Trajectory:
         """What the row's field `trajectory` stands for, or else the response with its calls. Raises InputError."""
-        return intake.of_value(self.trajectory) or _Responses(intake).trajectory(self.responses_create_params, self.response)
+        return parser.of_value(self.trajectory) or _Responses(parser).trajectory(self.responses_create_params, self.response)
 
 
 _CLASS, _ERROR = "_ng_failure_class", "_ng_failure_judge_error"
@@ -114,7 +114,7 @@ _VALUES = {"keypress": "keys", "type": "text"}  # what was typed or pressed; key
 class _Responses:
     """Makes steps of the items of a response: a call is an action, what came back is what was seen next."""
 
-    intake: Intake
+    parser: RequestParser
     images: int = 0
 
     def trajectory(self, asked: dict[str, Any], response: dict[str, Any]) -> Trajectory:
@@ -179,10 +179,10 @@ class _Responses:
                 if not address.startswith("data:"):
                     raise InputError("an image is named by an address, which is not fetched: send it inline, as a data URL")
                 self.images += 1
-                if self.images > self.intake.max_images:
-                    raise InputError(f"more than {self.intake.max_images} images, which is the limit here")
+                if self.images > self.parser.max_images:
+                    raise InputError(f"more than {self.parser.max_images} images, which is the limit here")
                 data = decoded_image(address, "image_url")
-                self.intake.check(data, "image_url")
+                self.parser.check(data, "image_url")
                 seen = Observation(data, seen.text, seen.url)
         return seen
 

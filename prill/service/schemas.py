@@ -111,15 +111,16 @@ def _schemas() -> dict[str, Any]:
     return dict(parts)
 
 
-def components() -> dict[str, Any]:
-    """The schemas by name, for the OpenAPI document."""
-    return _schemas()
+def document(version: str, paths: dict[str, Any]) -> dict[str, Any]:
+    """The OpenAPI document; `paths` has operations by path and method."""
+    info = {"title": "prill reward service", "version": version}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": _schemas()}}
 
 
 def describe(
     name: str, request: type | None, answer: type | None, *, status: int = 200, missing: bool = False, busy: bool = False
 ) -> dict[str, Any]:
-    """What FastAPI is to say of an address."""
+    """An operation, for the document."""
     title, words = _WORDS[name]
     schema = {"$ref": f"#/components/schemas/{answer.__name__}"} if answer else _ANSWERS[name]
     responses: dict[str, Any] = {
@@ -130,11 +131,10 @@ def describe(
     for code in wanted:
         description = "There is no such job" if code == "404" else _REFUSED[code]
         responses[code] = {"description": description, "content": {"application/json": {"schema": _ERROR}}}
-    described: dict[str, Any] = {"responses": responses, "operationId": name}
+    described: dict[str, Any] = {"summary": title, "description": words, "operationId": name, "responses": responses}
     if name == "job":
         described["parameters"] = [{"name": "job_id", "in": "path", "required": True, "schema": {"type": "string"}}]
     if request is not None:
         content = {"schema": {"$ref": f"#/components/schemas/{request.__name__}"}, "example": _EXAMPLES[request.__name__]}
         described["requestBody"] = {"required": True, "content": {"application/json": content}}
-    # FastAPI would add its own answers and models: what is said here replaces them.
-    return {"summary": title, "description": words, "openapi_extra": described, "response_model": None}
+    return described

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import UsageError
-from prill.models.images import MAX_PIXELS
+from prill.io.images import MAX_PIXELS
 from prill.service.memory import CLIENT_SHARE, VALUE_BYTES
 
 _Seconds = Annotated[float, Meta(gt=0, le=86_400)]

@@ -1,4 +1,4 @@
-"""What models were asked and answered: the calls behind every verdict, noted as they are made, and the files that keep them."""
+"""What models were asked and answered: the calls behind every verdict, as `prill.models.calls` notes them, and their files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.transcripts.calls import Call, ImageFile, Transcript, Turn, transcribed
+    from prill.models.calls import Call, ImageFile, Transcript, Turn, transcribed
     from prill.transcripts.files import TranscriptLog, read_transcripts, transcript_folder, transcript_of
 
 __all__ = [
@@ -22,13 +22,13 @@ __all__ = [
     "transcript_of",
 ]
 _HOMES = {
-    "Call": "calls",
-    "ImageFile": "calls",
-    "Transcript": "calls",
+    "Call": "prill.models.calls",
+    "ImageFile": "prill.models.calls",
+    "Transcript": "prill.models.calls",
     "TranscriptLog": "files",
-    "Turn": "calls",
+    "Turn": "prill.models.calls",
     "read_transcripts": "files",
-    "transcribed": "calls",
+    "transcribed": "prill.models.calls",
     "transcript_folder": "files",
     "transcript_of": "files",
 }

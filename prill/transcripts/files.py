@@ -20,8 +20,9 @@ from typing import Self
 import msgspec
 
 from prill.errors import InputError, UsageError
+from prill.io.outputs import append_whole
 from prill.io.store import encode, read_lines
-from prill.transcripts.calls import Call, ImageFile, Transcript, Turn
+from prill.models.calls import Call, ImageFile, Transcript, Turn
 from prill.types import Verdict
 
 _log = logging.getLogger("prill.transcripts")
@@ -130,17 +131,12 @@ class TranscriptLog:
     def _write(self, line: bytes) -> None:
         if self._file < 0:
             self._begin_part()
-        end = os.lseek(self._file, 0, os.SEEK_CUR)
-        data = memoryview(self._packer.compress(line) + self._packer.flush(zlib.Z_SYNC_FLUSH))
         try:
-            while data:
-                data = data[os.write(self._file, data) :]
+            append_whole(self._file, self._packer.compress(line) + self._packer.flush(zlib.Z_SYNC_FLUSH))
         except OSError:
             # What comes later would be packed by what is missing here: it goes into another file.
             with suppress(OSError):
-                if end:
-                    os.ftruncate(self._file, end)
-                else:
+                if not os.fstat(self._file).st_size:
                     self._part.unlink()
             self._end_part()
             raise
@@ -151,7 +147,7 @@ class TranscriptLog:
         for number in count(max((int(name) for name in names if name.isdecimal()), default=0) + 1):
             with suppress(FileExistsError):
                 self._part = self.folder / f"calls-{number:04}.jsonl.gz"
-                self._file = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                self._file = os.open(self._part, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
                 break
         self._packer = zlib.compressobj(_LEVEL, wbits=31)
 

@@ -20,10 +20,10 @@ import msgspec
 
 from prill.config.registry import nearest
 from prill.errors import InputError, UsageError
+from prill.io.images import read_image
 from prill.io.lines import Line, folder_of, read_lines
 from prill.io.store import BadLine, Item, decode_trajectory, encode_as, encode_trajectory, with_screenshots
-from prill.io.temporary_images import image_name
-from prill.models.images import read_image
+from prill.temporary.images import image_name
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from msgspec import Meta
 from prill.config.registry import OptionError
 from prill.errors import InputError, UsageError
 from prill.io.checksums import expect_folder_unchanged
+from prill.io.images import file_hash, open_checked
 from prill.io.lines import folder_of, read_lines
-from prill.models.images import file_hash, open_checked
 
 _MOST_NAMED = 5
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from pathlib import Path
+from importlib import resources
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -24,6 +24,8 @@ DEFAULT_PRESETS: dict[Trained, str] = {
     "ranker": "deberta-ranker",
     "planner": "flan-t5-base",
 }
+# The packages with presets, each in its presets.toml.
+_PRESETS = ("prill.refine.training", "prill.papers.mind2web", "prill.papers.synapse")
 # What learns from recorded pages, with fresh candidates at each pass, and not from rows in a file.
 OF_PAGES: tuple[Trained, ...] = ("ranker", "planner")
 # What may differ between a training and the one that goes on with it: nothing of this changes the weights.
@@ -158,10 +160,14 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settings: dict[str, Any]
 
 
+_Presets = dict[str, Preset]
+
+
 @cache
 def presets() -> Mapping[str, Preset]:
     """The presets by name."""
-    return msgspec.toml.decode(Path(__file__).with_name("presets.toml").read_bytes(), type=dict[str, Preset])
+    files = (resources.files(package) / "presets.toml" for package in _PRESETS)
+    return {name: preset for file in files for name, preset in msgspec.toml.decode(file.read_bytes(), type=_Presets).items()}
 
 
 def training_spec(preset: str | None = None, *, trains: Trained = "policy", lax: bool = False, **options: Any) -> TrainSpec:

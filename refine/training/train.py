@@ -25,13 +25,11 @@ from prill.models.local.trained import FORMAT, RECORD, read_record
 from prill.models.replies import excerpt
 from prill.refine.demonstration import Teacher
 from prill.refine.training.checkpoints import drop_torn, expect_room, expect_weights, last_checkpoint
-from prill.refine.training.pages import PagePlan
-from prill.refine.training.planner import make_planner_trainer, plan_planner
-from prill.refine.training.preflight import Devices, Plan, Preflight, Say, check_settings, plan_training
-from prill.refine.training.ranker import make_ranker_trainer, plan_ranker, ranking_figures
+from prill.refine.training.preflight import Devices, Preflight, Say, check_settings
+from prill.refine.training.recipe import Recipe, RowRecipe, TrainingPlan, recipe_for
 from prill.refine.training.spec import OF_PAGES, TrainSpec
 from prill.refine.training.swift import ENGINE_LOG, SwiftPlan, fit_swift, plan_swift
-from prill.refine.training.trainer import Progress, Watch, make_trainer, stopping_on_ctrl_c
+from prill.refine.training.trainer import Progress, Watch, stopping_on_ctrl_c
 
 _SAVING = ".saving.part"  # where the weights are written, so that none stands under its name before all are whole
 _CARD = "README.md"
@@ -79,7 +77,7 @@ def train(
         raise UsageError(f"{rows}: rows are read again when a training goes on; name a file", parameters=("rows",))
     if spec.engine == "swift":
         return _by_swift(spec, rows, folder, Watch(progress, stop or threading.Event()), say, resume=resume)
-    plan = _plan(spec, rows, folder, say, teacher, taught)
+    recipe, plan = _plan(spec, rows, folder, say, teacher, taught)
     about = _about(spec, plan)
     is_first = int(os.environ.get("RANK", "0")) == 0
     if is_first:
@@ -92,11 +90,11 @@ def train(
     if (read_record(folder) or {}).get("done"):
         return folder
     try:
-        figures = _fit(spec, plan, folder, Watch(progress, stop or threading.Event()), say, teacher, on_gpu=on_gpu)
+        figures = _fit(spec, recipe, plan, folder, Watch(progress, stop or threading.Event()), say, teacher, on_gpu=on_gpu)
     finally:
         gc.collect()  # trainers are in circles of references, and the model with them
     if is_first:
-        _finish(folder, model_card(spec, plan, about, figures), {**about, "done": True, "figures": figures})
+        _finish(folder, model_card(spec, recipe, plan, about, figures), {**about, "done": True, "figures": figures})
     return folder
 
 
@@ -164,7 +162,7 @@ def check_training(
     """
     if devices and spec.trains in OF_PAGES:
         raise UsageError(f"a {spec.trains} is planned for this machine only", parameters=("gpus",))
-    return _plan(spec, rows, Path(output), say, teacher, None, devices).facts
+    return _plan(spec, rows, Path(output), say, teacher, None, devices)[1].facts
 
 
 def _plan(
@@ -175,34 +173,29 @@ def _plan(
     teacher: Teacher | None,
     taught: Mapping[str, Any] | None,
     devices: Devices | None = None,
-) -> Plan | PagePlan:
+) -> tuple[Recipe, TrainingPlan]:
     if spec.engine == "swift":
         raise UsageError("a training by ms-swift is not measured beforehand; leave out the dry run", parameters=("engine",))
     check_settings(spec)
-    if spec.trains == "planner":
-        return plan_planner(spec, rows, folder, say, teacher=teacher, taught=taught)
-    if teacher is not None:
-        raise UsageError(f"a {spec.trains} learns without a policy; leave it out", parameters=("policy",))
-    return plan_ranker(spec, rows, folder, say) if spec.trains == "ranker" else plan_training(spec, rows, folder, say, devices)
-
-
-def _trainer(
-    spec: TrainSpec, plan: Plan | PagePlan, folder: Path, watch: Watch, teacher: Teacher | None, *, on_gpu: bool
-) -> Any:
-    if isinstance(plan, Plan):
-        return make_trainer(spec, plan, folder, watch, on_gpu=on_gpu)
-    if teacher is not None:
-        return make_planner_trainer(spec, plan, folder, watch, on_gpu=on_gpu, teacher=teacher)
-    return make_ranker_trainer(spec, plan, folder, watch, on_gpu=on_gpu)
+    recipe = recipe_for(spec.trains)
+    return recipe, recipe.plan(spec, rows, folder, say, teacher=teacher, taught=taught, devices=devices)
 
 
 def _fit(
-    spec: TrainSpec, plan: Plan | PagePlan, folder: Path, watch: Watch, say: Say, teacher: Teacher | None, *, on_gpu: bool
+    spec: TrainSpec,
+    recipe: Recipe,
+    plan: TrainingPlan,
+    folder: Path,
+    watch: Watch,
+    say: Say,
+    teacher: Teacher | None,
+    *,
+    on_gpu: bool,
 ) -> dict[str, Any]:
     """Goes through all steps from the last checkpoint on, writes the adapter, and gives the figures."""
     started = time.monotonic()
     with stopping_on_ctrl_c(watch.stop), _memory_failures():
-        trainer = _trainer(spec, plan, folder, watch, teacher, on_gpu=on_gpu)
+        trainer = recipe.trainer(spec, plan, folder, watch, on_gpu=on_gpu, teacher=teacher)
         last = last_checkpoint(folder)
         trainer.train(resume_from_checkpoint=str(last) if last else None)
         if trainer.state.global_step < trainer.state.max_steps:
@@ -210,10 +203,7 @@ def _fit(
             raise KeyboardInterrupt(f"stopped after {place}; the same call goes on from there")
         with expect_room(folder, folder):
             _save(trainer, folder, plan.facts.parameters if spec.method == "full" else plan.facts.trained)
-        figures = _figures(trainer, time.monotonic() - started)
-        if isinstance(plan, PagePlan) and spec.trains == "ranker" and plan.held_out and trainer.is_world_process_zero():
-            model, steps = trainer.accelerator.unwrap_model(trainer.model), len(plan.held_out)
-            figures["ranking"] = ranking_figures(model, plan, lambda done: say("ranking what was kept apart", done, steps))
+        figures = _figures(trainer, time.monotonic() - started) | recipe.figures(trainer, plan, say)
         trainer.accelerator.wait_for_everyone()
     return figures
 
@@ -239,7 +229,7 @@ def _save(trainer: Any, folder: Path, numbers: int) -> None:
     shutil.rmtree(saving)
 
 
-def _about(spec: TrainSpec, plan: Plan | PagePlan) -> dict[str, Any]:
+def _about(spec: TrainSpec, plan: TrainingPlan) -> dict[str, Any]:
     """What makes this training this one, as JSON has it."""
     facts = plan.facts
     return {
@@ -310,7 +300,9 @@ def _figures(trainer: Any, seconds: float) -> dict[str, Any]:
     return {"steps": trainer.state.global_step, "seconds": round(seconds, 1), "losses": losses, "held_out_losses": held_out}
 
 
-def model_card(spec: TrainSpec, plan: Plan | PagePlan, about: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
+def model_card(
+    spec: TrainSpec, recipe: Recipe, plan: TrainingPlan, about: Mapping[str, Any], figures: Mapping[str, Any]
+) -> str:
     """What a person should know of the adapter: made of what, how, and with which losses."""
     facts, adapter = plan.facts, spec.method != "full"
     settings = "\n".join(f"| {name} | {value} |" for name, value in spec.settings().items())
@@ -318,20 +310,19 @@ def model_card(spec: TrainSpec, plan: Plan | PagePlan, about: Mapping[str, Any],
     losses = "\n".join(f"| {step} | {loss:.4f} |" for step, loss in _thinned(figures["losses"]))
     kept = "\n".join(f"| {step} | {loss:.4f} |" for step, loss in figures["held_out_losses"]) or "| - | none kept apart |"
     data = "\n".join(f"| {name}{', SHA-256' * (name != 'policy')} | `{value}` |" for name, value in plan.digests.items())
-    tags = f"prill, {spec.trains}" if isinstance(plan, PagePlan) else "prill, sft, trl" + ", lora" * adapter
     front = [f"base_model: {spec.model}", "library_name: peft" if adapter else "library_name: transformers"]
     what = f"An adapter (LoRA, rank {spec.rank}, on {spec.targets})" if adapter else "All weights"
     return f"""---
 {chr(10).join(front)}
-tags: [{tags}]
+tags: [{recipe.tags(spec)}]
 ---
 
-# {_TITLES[spec.trains]}
+# {recipe.title(spec)}
 
 {what} of `{spec.model}`, trained by `prill train {spec.trains}`
-{_learnt_from(spec, plan)}
+{recipe.learnt_from(plan)}
 
-It does what its rows did, mistakes included. {_CAUTIONS[isinstance(plan, PagePlan)]}
+It does what its rows did, mistakes included. {recipe.caution}
 
 | | |
 |---|---|
@@ -348,7 +339,7 @@ It does what its rows did, mistakes included. {_CAUTIONS[isinstance(plan, PagePl
 | step | loss on what was kept apart |
 |---|---|
 {kept}
-{_ranking(figures)}
+{recipe.table(figures)}
 | setting | |
 |---|---|
 {settings}
@@ -369,13 +360,13 @@ library_name: {"peft" if adapter else "transformers"}
 tags: [prill, sft, ms-swift{", lora" * adapter}]
 ---
 
-# {_TITLES[spec.trains]}
+# {RowRecipe().title(spec)}
 
 {what} of `{spec.model}`, trained by ms-swift for `prill train {spec.trains}`
 on {len(plan.learnt):,} rows ({len(plan.rows.seen):,} pictures), with the loss on the answers only; ms-swift leaves out rows
 that are too long. {len(plan.held_out):,} rows of other tasks were kept apart.
 
-It does what its rows did, mistakes included. {_CAUTIONS[0]}
+It does what its rows did, mistakes included. {RowRecipe.caution}
 
 | | |
 |---|---|
@@ -392,42 +383,6 @@ It does what its rows did, mistakes included. {_CAUTIONS[0]}
 |---|---|
 {settings}
 """
-
-
-_TITLES = {
-    "captioner": "A captioner: screens as text",
-    "policy": "A policy: what to do next",
-    "ranker": "A ranker: which element of a page is meant",
-    "planner": "A planner: what to do next on a recorded page",
-}
-_CAUTIONS = ("Rows that a judge let through carry that judge's errors.", "Its pages are recordings, which no action changed.")
-
-
-def _learnt_from(spec: TrainSpec, plan: Plan | PagePlan) -> str:
-    """In words, with how many rows were not."""
-    facts = plan.facts
-    if isinstance(plan, Plan):
-        return (
-            f"on {facts.learnt:,} rows ({facts.pictures:,} pictures), with the loss on the answers only. {facts.overlong:,} "
-            f"rows were too long\nand left out; {facts.held_out:,} rows of other tasks were kept apart."
-        )
-    left_out = f"{plan.gold.without:,} steps have no right candidate, and {facts.overlong:,} are too long or cannot be said"
-    drawn = f"{facts.learnt // max(1, len(plan.learnt))} rows a pass, drawn anew each time"
-    return (
-        f"on {len(plan.learnt):,} steps of {len(plan.gold):,} turns, {drawn}. {left_out}: those\nwere left out; "
-        f"{len(plan.held_out):,} steps of other conversations were kept apart."
-    )
-
-
-def _ranking(figures: Mapping[str, Any]) -> str:
-    """The table of a ranker on what was kept apart."""
-    found = figures.get("ranking")
-    if not found:
-        return ""
-    rows = {"accuracy": found["accuracy"], "accuracy by lot": found["chance"], "MRR": found["mrr"]}
-    rows |= {f"recall@{most}": share for most, share in found["recall"].items()}
-    lines = "\n".join(f"| {name} | {share:.3f} |" for name, share in rows.items())
-    return f"\n| on {found['steps']:,} steps kept apart | |\n|---|---|\n{lines}\n"
 
 
 def _thinned(losses: list[tuple[int, float]], most: int = 20) -> list[tuple[int, float]]:

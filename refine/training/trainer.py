@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from prill.models.images import open_checked
+from prill.io.images import open_checked
 from prill.refine.training.checkpoints import CHECKPOINTS, SAMPLES, expect_room, keep_newest, saving_checkpoint
 from prill.refine.training.preflight import Plan, Preflight
 from prill.refine.training.samples import Sample, encode, ended, turns

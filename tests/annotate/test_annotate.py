@@ -152,7 +152,7 @@ def test_log_refuses_a_replaced_file(tmp_path: Path) -> None:
     with LabelLog(path, "me") as log:
         os.replace(path, tmp_path / "moved.jsonl")
         path.write_text("mine now\n")
-        with pytest.raises(UsageError, match="another program has replaced"):
+        with pytest.raises(UsageError, match="another program has changed or replaced"):
             log.put(label("a", True))
         assert not log.mine
     assert path.read_text() == "mine now\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
-from prill.emulators.browser.chromium import chromium_path
-from prill.errors import UsageError
+from tests.chromium import need_chromium
 
 Prill = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -51,13 +49,7 @@ def prill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 @pytest.fixture(scope="module")
 def chromium() -> None:
     """Skips where MiniWoB++ cannot be played in a browser."""
-    for module in ("playwright", "miniwob"):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
+    need_chromium("miniwob")
 
 
 def write_trajectories(path: Path, count: int, **final: str) -> Path:

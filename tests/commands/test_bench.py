@@ -1,4 +1,4 @@
-"""`prill bench` as users run it, on MiniWoB++ and the shop in the real Chromium: killed, taken up, and with bad usage."""
+"""`prill papers bench` as users run it, on MiniWoB++ and the shop in the real Chromium: killed, resumed, with bad usage."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from prill.bench import read_paper, tasks_of
 from prill.cli import main
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
 from prill.config.registry import load_object
 from prill.emulators.miniwob.config import MiniWobConfig
 from prill.io.store import read_trajectories
-from prill.runs.bench import BenchConfig, bench, choose
+from prill.papers.bench import read_paper, tasks_of
+from prill.papers.bench.run import BenchConfig, bench, choose
 from prill.types import Trajectory
 
 from .conftest import Prill, environment
@@ -41,7 +41,21 @@ class Played(NamedTuple):
     trials: int
 
 
-WORDS = ("bench", "miniwob", "--policy", ACTOR, "--tasks", ",".join(TASKS), "--seeds", "0", "--trials", "3", "-o", "out")
+WORDS = (
+    "papers",
+    "bench",
+    "miniwob",
+    "--policy",
+    ACTOR,
+    "--tasks",
+    ",".join(TASKS),
+    "--seeds",
+    "0",
+    "--trials",
+    "3",
+    "-o",
+    "out",
+)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +127,7 @@ def test_another_number_of_trials_is_refused(played: Path, prill: Prill) -> None
 
 @pytest.mark.slow
 def test_the_shop_is_told_by_sites(chromium: None, prill: Prill) -> None:
-    done = prill("bench", "webarena", "--shop", "--policy", "scripted", "--tasks", "1001,1003,1022", "-o", "out")
+    done = prill("papers", "bench", "webarena", "--shop", "--policy", "scripted", "--tasks", "1001,1003,1022", "-o", "out")
     assert done.returncode == 3, "the oracle of 1003 wants a model"
     assert "1 undecided" in done.stdout and "theirs" not in done.stdout
     counts = {name: (row["tasks"], row["success"][0]["missing"]) for name, row in rows(Path("out"), "categories").items()}
@@ -122,7 +136,7 @@ def test_the_shop_is_told_by_sites(chromium: None, prill: Prill) -> None:
 
 @pytest.mark.slow
 def test_the_desk_is_told_with_progress(chromium: None, prill: Prill) -> None:
-    done = prill("bench", "airline", "--policy", "scripted", "--tasks", "find-booking", "--seeds", "6", "-o", "out")
+    done = prill("papers", "bench", "airline", "--policy", "scripted", "--tasks", "find-booking", "--seeds", "6", "-o", "out")
     assert done.returncode == 0, done.stderr
     (row,) = rows(Path("out"), "categories").values()
     assert (row["success"][0]["success"], row["progress"], row["theirs"][3]["success"]) == (1, 1, 0.94)
@@ -130,8 +144,8 @@ def test_the_desk_is_told_with_progress(chromium: None, prill: Prill) -> None:
 
 def chosen(*words: str) -> tuple[Played, list[str]]:
     """What is played, and whose figures stand next to it."""
-    command = COMMANDS["bench"]
-    derived, rest = derive(load_object(command.config), [*words, "-o", "out"], command.words, prog="prill bench")
+    command = COMMANDS["papers bench"]
+    derived, rest = derive(load_object(command.config), [*words, "-o", "out"], command.words, prog="prill papers bench")
     config, _ = derived.read(rest)
     assert isinstance(config, BenchConfig)
     made, papers = choose(config)
@@ -208,7 +222,13 @@ def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
 )
 def test_bad_usage_is_one_clear_error(prill: Prill, words: tuple[str, ...], problem: str) -> None:
     done = prill(
-        "bench", *words, "--model" if "react" in words else "--json", *(["m"] if "react" in words else []), "-o", "out"
+        "papers",
+        "bench",
+        *words,
+        "--model" if "react" in words else "--json",
+        *(["m"] if "react" in words else []),
+        "-o",
+        "out",
     )
     assert done.returncode == 2 and problem in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -218,6 +238,6 @@ def test_bad_usage_is_one_clear_error(prill: Prill, words: tuple[str, ...], prob
 def test_tables_that_cannot_be_written_are_told_first(name: str, prill: Prill, tmp_path: Path) -> None:
     """Before anything is played, whatever stands in their place."""
     (tmp_path / "out" / name).mkdir(parents=True)
-    done = prill("bench", "miniwob", "--policy", "scripted", "--tasks", "click-link", "-o", "out")
+    done = prill("papers", "bench", "miniwob", "--policy", "scripted", "--tasks", "click-link", "-o", "out")
     assert done.returncode == 2 and f"{name}: cannot be written: it is a directory" in done.stderr
     assert not (tmp_path / "out/episodes").exists()

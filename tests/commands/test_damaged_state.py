@@ -74,7 +74,7 @@ def conversed(folder: Path, prill: Prill, url: str) -> Case:
         return {**about, "action_reprs": [f"[link]  {id} {k} -> CLICK" for k in range(count)], "actions": acts}
 
     (folder / "in.json").write_text(json.dumps([task("one", 9), task("two", 2)]))
-    words = ("conversations", "in.json", "-o", "c.json")
+    words = ("papers", "conversations", "in.json", "-o", "c.json")
     assert prill(*words).returncode == 0
     return Case("c.json.plans.jsonl", words, ("c.json",), ("c.json",), remakes=True)
 

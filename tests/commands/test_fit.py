@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -281,20 +279,3 @@ def test_evidence_only_refuses_claims_fit(judge: tuple[str, ...], files: tuple[P
     assert (done.returncode, "goes by evidence only (--evidence-only)" in done.stderr) == (2, True), done.stderr
     prill("fit", *files, "-o", "m.json", "--source", "human", "--evidence-only")
     assert prill(*words).returncode == 0
-
-
-def test_example_fits_and_judges_samples(tmp_path: Path) -> None:
-    done = subprocess.run(
-        ["examples/fit_and_use_a_student.sh", tmp_path],
-        cwd=ROOT,
-        env={**os.environ, "PRILL": f"{Path(sys.executable).parent}/prill"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Judge: student, without the agent's claims" in done.stdout
-    verdicts = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert len(verdicts) == 3
-    assert all(0 <= verdict["score"] <= 1 and verdict["reason"].startswith("for: ") for verdict in verdicts)

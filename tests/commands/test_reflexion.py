@@ -17,9 +17,9 @@ import pytest
 import prill as prill_package
 from prill.emulators.shop import Shop, shop_configs
 from prill.refine.outcomes import read_results
-from prill.testing.android import FakeAdb
 from prill.types import LabelRecord
 from prill.ui.annotate.label_log import LabelLog
+from tests.support.android import FakeAdb
 
 from .conftest import Prill
 

@@ -17,8 +17,8 @@ from prill.io.store import read_labels, read_trajectories, read_verdicts
 from prill.policies.react import React
 from prill.runs.rollout.cases import Case
 from prill.runs.rollout.policies import plan_policy
-from prill.testing.android import FakeAdb
 from prill.types import Trajectory, Verdict
+from tests.support.android import FakeAdb
 
 from .endpoint import Endpoint
 

@@ -13,8 +13,8 @@ import pytest
 
 from prill.emulators.android.adb import AdbPhone
 from prill.io.store import read_labels, read_trajectories
-from prill.testing.android import FakeAdb
 from prill.types import Trajectory
+from tests.support.android import FakeAdb
 
 Prill = Callable[..., subprocess.CompletedProcess[str]]
 

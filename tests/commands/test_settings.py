@@ -48,7 +48,7 @@ TEAM = ("redteam", "t.jsonl", "l.jsonl", "-o", "out", "--judge")
 CAPTION = ("caption", "p.jsonl", "-o", "out.jsonl", "--model", "m")
 TRAIN = ("train", "policy", "r.jsonl", "-o", "out", "--preset", "small-text")
 BATCH = ("batch", "write", "t.jsonl", "-o", "out", "--model", "m", "--captioner", "given", "--judge")
-BENCH = ("bench", "miniwob", "-o", "out", "--tasks", "click-test-2", "--policy", "scripted")
+BENCH = ("papers", "bench", "miniwob", "-o", "out", "--tasks", "click-test-2", "--policy", "scripted")
 
 Settings = dict[str, Any]
 # The change to a study, and what the error has to name.
@@ -270,7 +270,7 @@ def test_wrong_retries_play_nothing(prill: Prill, place: Path, change: Settings,
 
 @pytest.mark.parametrize(("words", "problem"), OF_COMMANDS)
 def test_wrong_words_begin_nothing(prill: Prill, place: Path, words: tuple[object, ...], problem: str) -> None:
-    if words[0] == "bench" and find_spec("miniwob") is None:
+    if words[1] == "bench" and find_spec("miniwob") is None:
         pytest.skip("miniwob is not installed")
     assert problem in refused(prill, place, words, dry=False)
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -141,24 +137,6 @@ def test_real_recordings_lose_no_rows(real: Callable[[str], Path], tmp_path: Pat
     assert main(["convert", form, str(real(name)), "-o", str(tmp_path)]) == 0
     items = list(read_trajectories(tmp_path / "trajectories.jsonl"))
     assert (len(items), all(isinstance(item, Trajectory) for item in items)) == (count, True)
-
-
-def test_example_converts_and_scores(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        ["examples/convert_and_score.sh", tmp_path],
-        cwd=root,
-        env={**os.environ, "PRILL": f"{Path(sys.executable).parent}/prill"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "3 trajectories, 3 labels" in done.stderr
-    assert "human, 3 trajectories; judged 3, unscored 0" in done.stdout
-    assert re.search(r"judged success +1 +1\njudged failure +0 +1\n", done.stdout)
-    assert [len(list((tmp_path / "images").iterdir())), (tmp_path / "report.html").exists()] == [1, True]
 
 
 # A record of each format, with actions that its reader knows, and others; how the unknown ones are called.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -13,12 +12,11 @@ import pytest
 from PIL import Image, ImageChops
 
 from prill.cli import main
-from prill.emulators.browser.chromium import chromium_path
-from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS
 from prill.io.store import read_labels, read_trajectories
 from prill.runs.rollout.cases import Case, read_plan
 from prill.types import LabelRecord, Trajectory
+from tests.chromium import need_chromium
 
 SAMPLE = Path(__file__).parents[2] / "datasets" / "samples" / "miniwob"
 PLAN = read_plan(SAMPLE / "plan.toml")
@@ -83,17 +81,10 @@ def test_answer_words_do_not_tell_success(trajectories: dict[str, Trajectory], l
         assert outcomes == {True, False}
 
 
-@pytest.mark.skipif(
-    any(importlib.util.find_spec(module) is None for module in ("playwright", "miniwob")),
-    reason="playwright or miniwob is not installed",
-)
 def test_recording_again_gives_the_same(
     trajectories: dict[str, Trajectory], labels: dict[str, LabelRecord], tmp_path: Path
 ) -> None:
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
+    need_chromium("miniwob")
     rows = PLAN[::14]
     assert len(rows) == 6
     assert played(rows[:4], tmp_path) == 4

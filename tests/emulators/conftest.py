@@ -14,7 +14,8 @@ import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.ios.environment import Ios, IosSpec
-from prill.testing.ios import FakeSimulators
+from tests.chromium import started_chromium
+from tests.support.ios import FakeSimulators
 
 from .browser.pages import Site, serving
 
@@ -29,9 +30,8 @@ def site() -> Iterator[Site]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def chromium() -> AsyncIterator[Chromium]:
     """One browser for the tests of a file; each has a profile of its own."""
-    browser = Chromium()
-    yield browser
-    await browser.close()
+    async with started_chromium() as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from prill.protocols import Image, Message, Reply, Token
 from prill.scoring.scorer import score_stream
 from prill.testing import MockServer, ScriptedModel
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory, Usage
+from tests.support.messages import text
 
 SUCCESS = "Thoughts: it is there\nStatus: success"
 
@@ -44,10 +45,6 @@ def trajectory(folder: Path | None = None, platform: Platform = "web", **last: s
     )
     task = Task(goal="Put it in the cart", platform=platform)
     return Trajectory(id="a", task=task, steps=steps, final=Observation(**last), answer="Done!")
-
-
-def text(messages: tuple[Message, ...]) -> str:
-    return "\n".join(part for message in messages for part in message.parts if isinstance(part, str))
 
 
 async def test_modular_judge_shows_no_thoughts() -> None:
@@ -311,7 +308,7 @@ async def test_paper_preset_asks_for_two_lines() -> None:
     with MockServer() as server:
         model = OpenAIModel("m", base_url=server.base_url)
         paper = await CaptionJudge(model, Given(), preset="paper")(trajectory(caption="truth=success"))
-    assert (paper.success, model.dialect.structured) == (True, "json_schema")
+    assert (paper.success, model.capabilities.structured) == (True, "json_schema")
     assert paper.reason
     assert "{" not in paper.reason
 

@@ -1,7 +1,7 @@
 """What every judge that asks a model is sent, read from its calls: elements, values, addresses, the date."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,10 @@ from prill.evaluators.outcome import CaptionJudge, VLMJudge
 from prill.evaluators.rubric import RubricJudge
 from prill.evaluators.steps import StepJudge
 from prill.evaluators.webjudge import WebJudge
-from prill.protocols import Captioner, Evaluator, LanguageModel, Message
+from prill.protocols import Captioner, Evaluator, LanguageModel
 from prill.testing import ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
+from tests.support.messages import text
 
 # By words of the system prompt: what a model answers there.
 REPLIES = {
@@ -34,10 +35,6 @@ REPLIES = {
     "Think first": "Thoughts: x\nStatus: success",
 }
 TREE = "RootWebArea 'Shop'\n\t[17] link 'Cart'\n\t[237] textbox 'Search'"
-
-
-def text(messages: Sequence[Message]) -> str:
-    return "\n".join(part for message in messages for part in message.parts if isinstance(part, str))
 
 
 def model() -> ScriptedModel:

@@ -14,9 +14,10 @@ from prill.captioner.recorded import GivenCaption
 from prill.errors import CallTimeout, ContextTooLong, Refusal, Unparsable, UsageError
 from prill.evaluators.rubric import Rubric, RubricCriterion, RubricJudge, read_rubrics
 from prill.models.client import OpenAIModel
-from prill.protocols import Image, Message
+from prill.protocols import Message
 from prill.testing import MockServer, ScriptedModel
 from prill.types import Action, FrameGrade, Observation, Step, Task, Trajectory, Usage, Verdict
+from tests.support.messages import images, text
 
 RUBRIC = Rubric((RubricCriterion("The kettle is blue", 3.0), RubricCriterion("It is in the cart", 1.0)))
 GIVEN = {"t": RUBRIC}
@@ -32,14 +33,6 @@ def attempt(count: int = 3, id: str = "a", goal: str = "Buy a blue kettle", fold
 
     steps = tuple(Step(state(i), Action("click", f"deed {i}"), "surely done") for i in range(count - 1))
     return Trajectory(id=id, task=Task(id="t", goal=goal), steps=steps, final=state(count - 1), answer="Bought")
-
-
-def text(messages: Sequence[Message]) -> str:
-    return "\n".join(part for message in messages for part in message.parts if isinstance(part, str))
-
-
-def images(messages: Sequence[Message]) -> list[str]:
-    return [Path(part.path).stem for message in messages for part in message.parts if isinstance(part, Image)]
 
 
 def stage(messages: Sequence[Message]) -> str:

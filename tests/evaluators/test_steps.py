@@ -14,6 +14,7 @@ from prill.models.prompts import NONCE
 from prill.protocols import Message, Reply, Token
 from prill.testing import MockServer, ScriptedModel
 from prill.types import Action, EvaluatorInfo, Observation, Step, Task, Trajectory, Usage, Verdict
+from tests.support.messages import text
 
 INFO = EvaluatorInfo("steps", "1")
 WORDS = ("towards-the-goal", "not-sure", "away-from-the-goal", "goal-reached")
@@ -25,10 +26,6 @@ def attempt(count: int = 4, *, final: bool = True, goal: str = "Set an alarm", *
     )
     last = Observation(caption=f"screen {count}") if final else None
     return Trajectory(id="a", task=Task(goal=goal, **task), steps=steps, final=last, answer="All done")
-
-
-def text(messages: Sequence[Message]) -> str:
-    return "\n".join(part for message in messages for part in message.parts if isinstance(part, str))
 
 
 def place(messages: Sequence[Message]) -> int:

@@ -14,9 +14,10 @@ from prill.errors import CallTimeout, ContextTooLong, TransportFailure, Truncate
 from prill.evaluators.webjudge import WebJudge
 from prill.io.cache import DiskCache
 from prill.models.client import OpenAIModel
-from prill.protocols import Image, Message
+from prill.protocols import Message
 from prill.testing import MockServer, ScriptedModel
 from prill.types import Action, FrameGrade, Observation, Step, Task, Trajectory, Usage, Verdict
+from tests.support.messages import images, text
 
 POINTS = json.dumps({"key_points": ["the kettle is blue", "it is in the cart"]})
 SUCCESS = "Thoughts: all there\nStatus: success"
@@ -38,14 +39,6 @@ def pictures(folder: Path, shades: Sequence[int]) -> list[Observation]:
 
 def captioned(*texts: str) -> list[Observation]:
     return [Observation(caption=text) for text in texts]
-
-
-def text(messages: Sequence[Message]) -> str:
-    return "\n".join(part for message in messages for part in message.parts if isinstance(part, str))
-
-
-def images(messages: Sequence[Message]) -> list[str]:
-    return [Path(part.path).stem for message in messages for part in message.parts if isinstance(part, Image)]
 
 
 def stage(messages: Sequence[Message]) -> str:

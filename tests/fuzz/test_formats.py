@@ -29,13 +29,13 @@ from tests.datasets.formats import (
     test_aitw,
     test_androidworld,
     test_atif,
-    test_mind2web,
     test_online_mind2web,
     test_openai_batch,
     test_osworld,
     test_verifiers,
     test_webarena,
 )
+from tests.papers.mind2web import test_format as test_mind2web_format
 
 from .edits import as_json, attempt, edited_bytes, edited_json, edited_value, edits, fuzzed
 
@@ -229,7 +229,7 @@ def atif(root: Path) -> Sample:
 
 
 def mind2web(root: Path) -> Sample:
-    module = test_mind2web
+    module = test_mind2web_format
     root.mkdir()
     (root / "one_0.json").write_text(json.dumps([module.task("one")]))
     (root / "two_1.json").write_text(json.dumps([module.conversation("c", module.task("two"), module.task("three"))]))

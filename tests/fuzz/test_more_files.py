@@ -14,29 +14,29 @@ from hypothesis import given
 
 from prill.batches import BatchFolder
 from prill.batches.folder import MANIFEST, Answers, Manifest, RequestFile
-from prill.bench.papers import read_paper
 from prill.captioner.files import Caption, FileCaptioner
 from prill.episodes.run_folder import LABELS, PARTIAL, RunFolder
 from prill.io.store import read_labels, read_trajectories
 from prill.models.local.weights import check_adapter
-from prill.pages.ranking import _done
-from prill.pages.scores import read_scores
-from prill.policies.embedders import TfidfEmbedder
-from prill.policies.mindact.sentences import Sentences
-from prill.policies.synapse.memory import ABSTRACTIONS, EXEMPLARS, Memory
+from prill.papers.bench.papers import read_paper
+from prill.papers.embedders import TfidfEmbedder
+from prill.papers.mind2web.mindact.sentences import Sentences
+from prill.papers.mind2web.pages.ranking import _done
+from prill.papers.mind2web.pages.scores import read_scores
+from prill.papers.mind2web.training.pages import GoldTurns
+from prill.papers.synapse.memory import ABSTRACTIONS, EXEMPLARS, Memory
 from prill.refine.filtered_bc import Audience, Study, _claim
 from prill.refine.outcomes import FORMAT, read_lessons, read_results
 from prill.refine.retries import Lesson
 from prill.refine.rewards import make_reward
 from prill.refine.rewards.watch.records import WatchRecord, read_watch
-from prill.refine.training.pages import GoldTurns
 from prill.refine.training.samples import read_rows
 from prill.refine.training.spec import training_spec
 from prill.runs.filter import FilterConfig
 from prill.runs.reflexion import ReflexionConfig
 from prill.runs.serve import ServeConfig
 from prill.types import EvaluatorInfo, Opinion, Trajectory
-from tests.datasets.formats import test_mind2web
+from tests.papers.mind2web import test_format as test_mind2web
 
 from .edits import as_json, attempt, edited_bytes, edited_json, edits, fuzzed
 from .test_own_files import LABEL, RECORD, label, trajectory
@@ -103,7 +103,7 @@ FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     "rows": ("rows.jsonl", [{**ROW, "trajectory": f"t{n}"} for n in range(3)], read_rows),
     "gold turns": ("g.jsonl", [], GoldTurns),
     "reward": ("r.json", {"judge": "self-report", "kind": "success", "on_unscored": "abstain"}, make_reward),
-    "figures of a paper": ("p.toml", (ROOT / "prill/bench/step.toml").read_text(), read_paper),
+    "figures of a paper": ("p.toml", (ROOT / "papers/step/published/step.toml").read_text(), read_paper),
     "observations": (
         "w.jsonl",
         values(WatchRecord(kind="verdict", at="", id=f"{n}", verdict=Opinion(judge="j", success=True)) for n in range(3)),
@@ -158,7 +158,7 @@ def test_files_of_longer_work_are_read_or_refused(kind: str, tmp_path: Path) -> 
 
 
 def gold_turns(folder: Path) -> list[Any]:
-    from prill.datasets.formats import mind2web
+    from prill.papers.mind2web import format as mind2web
 
     (folder / "in").mkdir()
     (folder / "in/one_0.json").write_text(json.dumps([test_mind2web.task(name) for name in ("one", "two", "three")]))

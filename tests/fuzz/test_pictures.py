@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from prill.emulators.screenshots import keep_screenshot, whole_size
-from prill.models.images import encode_image, image_size, open_checked
+from prill.io.images import image_size, open_checked
+from prill.models.request import encode_image
 from prill.ui.report.pictures import Pictures
 
 from .edits import attempt, edited_bytes, edits, fuzzed

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from PIL import Image as Picture
 
 from prill.models import transport
 from prill.models.client import OpenAIModel
@@ -118,3 +119,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("PATH", f"{made.bin}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     return made
+
+
+@pytest.fixture
+def frames(tmp_path: Path) -> list[str]:
+    """Four screenshots that differ."""
+    paths = [tmp_path / f"{i}.png" for i in range(4)]
+    for shade, path in enumerate(paths):
+        Picture.new("RGB", (20, 10), (shade, 0, 0)).save(path)
+    return [str(path) for path in paths]

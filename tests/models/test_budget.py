@@ -16,13 +16,13 @@ import pytest
 from aiohttp import web
 
 from prill.errors import BudgetSpent, CallTimeout, EndpointError, Unscored, UsageError
+from prill.io.shards import Packing, Shard, packing_for
 from prill.io.spending import _OF_ANOTHER, SpendingFile, spending_beside, spent_on_record
 from prill.models import ledger as ledgers
 from prill.models.client import OpenAIModel
 from prill.models.ledger import Budget, Ledger, Price, metered, spending_from
 from prill.models.registry import make_model
 from prill.protocols import Message
-from prill.scoring.seats import Seat, Table, packing_for
 from prill.testing import Faults, ScriptedModel
 from prill.testing.endpoint.server import serving
 
@@ -54,7 +54,6 @@ class Run:
     def __init__(self, draw: random.Random, place: Path) -> None:
         self.draw, self.place = draw, place
         self.limit, self.dearest, self.billed, self.sent = draw.uniform(0, 40), 0.0, 0.0, 0
-        self.table: Table | None = None
         self.costs: dict[int, float] = {}
         self.begin()
 
@@ -62,20 +61,20 @@ class Run:
         """Starts, or takes up what was killed."""
         record = SpendingFile(self.place)
         record._lock = _OF_ANOTHER  # what was killed holds no lock; here it is this process, which does
-        self.whole = Budget(self.limit, spent_usd=record.read() or 0.0, record=record)
+        self.whole = Budget(self.limit, spent_usd=record.take_up() or 0.0, record=record)
         count = self.draw.randint(1, 3)
-        if self.table is not None:
-            self.table.close()
-        self.table = Table(count) if count > 1 else None
+        self.packed = [self.pack(number, count) for number in range(1, count + 1)] if count > 1 else []
         self.parts = [self.process(number) for number in range(count)]
         self.calls: list[tuple[int, Budget, float]] = []
 
+    def pack(self, number: int, count: int) -> bytes:
+        """The budget for a shard."""
+        with packing_for(Packing(Shard(number, count), self.place.parent)):
+            return pickle.dumps(self.whole)
+
     def process(self, number: int) -> Budget:
         """The budget as one of the processes has it."""
-        if self.table is None:
-            return self.whole
-        with packing_for(Seat(self.table, number)):
-            part: Budget = pickle.loads(pickle.dumps(self.whole))
+        part: Budget = pickle.loads(self.packed[number]) if self.packed else self.whole
         return part
 
     def step(self) -> None:
@@ -98,7 +97,7 @@ class Run:
             call = self.calls.pop(self.draw.randrange(len(self.calls)))
             lost = self.draw.random() < 0.3
             call[1].end(call[2], call[2] if lost else self.costs[id(call)])
-        elif what < 0.97 and self.table is not None:  # a process dies, and another one takes its place
+        elif what < 0.97 and self.packed:  # a process dies, and another one takes its place
             self.parts[number] = self.process(number)
             self.calls = [call for call in self.calls if call[0] != number]
         elif what < 0.99:  # kill -9 of all: nothing is closed
@@ -119,8 +118,6 @@ def test_no_more_is_spent_than_the_budget_and_one_call(seed: int, tmp_path: Path
         run.step()
         assert run.billed <= run.limit + run.dearest + 1e-9
     assert run.sent > 0 or run.limit < 4
-    if run.table is not None:
-        run.table.close()
 
 
 def charged(endpoint: Any, price: Price) -> float:
@@ -433,3 +430,27 @@ def test_ledger_of_ones_own_counts_in_the_budget() -> None:
         make_model(model)
     model.ledger.record(1, 0, 0)  # type: ignore[attr-defined]
     assert (budget.spent_usd, later.spent_usd) == (4.0, 1.0), "a run that has ended spends nothing"
+
+
+async def test_budget_is_divided_among_shards(tmp_path: Path) -> None:
+    whole = Ledger(Price(0.0, 1e6), 10.0)
+    whole.record(0, 2, 0)
+    parts, budgets = list[Ledger](), list[Budget]()
+    packed = []
+    for number in (1, 2):
+        with packing_for(Packing(Shard(number, 2), tmp_path, budgets)):
+            packed.append(pickle.dumps(whole))
+    for number, held, spent in ((0, 1, 0), (1, 2, 2), (0, 2, 2)):  # the last takes the place of the first, which died in a call
+        parts.append(pickle.loads(packed[number]))
+        booking = parts[-1].call(lambda held=held: (0, 0, held))
+        await booking.hold()
+        if spent:
+            booking.settle(0, spent, 0)
+    with pytest.raises(BudgetSpent, match=r"this shard's part of \$4 of the budget of \$10 is used up \(\$2.0000 spent\)"):
+        parts[1].budgets[0].begin(3)  # alone, it would be begun with less left than it may cost; but not in each shard
+    parts[2].budgets[0].begin(3)
+    assert [budget.take_back() for budget in budgets] == [None]
+    assert 2 + 1 + 2 + 2 + 3 <= whole.budgets[0].spent_usd < 10.5, "what was held by those that died counts, and a little ahead"
+    assert not list(tmp_path.glob("*spending*"))
+    with pytest.raises(BudgetSpent):
+        whole.budgets[0].begin(0)

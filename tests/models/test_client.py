@@ -24,9 +24,9 @@ from prill.errors import (
 )
 from prill.io.cache import DiskCache
 from prill.models.client import OpenAIModel
-from prill.models.guard import AdaptiveLimiter
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE
+from prill.models.transport import AdaptiveLimiter
 from prill.protocols import Image, Message
 from prill.types import Usage
 
@@ -407,7 +407,7 @@ def test_client_serves_many_event_loops(tmp_path: Path, recwarn: pytest.Warnings
 
 def test_logprobs_reach_the_reply() -> None:
     entry = {"token": "success", "logprob": -0.1, "top_logprobs": [{"token": "success", "logprob": -0.1}]}
-    from prill.models.wire import decode_completion
+    from prill.models.replies import decode_completion
 
     data = {"choices": [{"message": {"content": "success"}, "logprobs": {"content": [entry]}}]}
     completion = decode_completion(json.dumps(data).encode())
@@ -477,7 +477,7 @@ async def test_refused_sampling_option_is_told(endpoint: ScriptedEndpoint) -> No
     drawn = model(endpoint, temperature=0.5, top_k=3)
     assert await status(drawn) == "success"
     assert ["top_k" in body for body in endpoint.bodies] == [True, False]
-    assert list(drawn.lessons) == ["m takes no top_k of 3: it was left out"]
+    assert list(drawn.unsupported_params) == ["m takes no top_k of 3: it was left out"]
 
 
 async def test_cancelled_waiter_frees_its_turn() -> None:

@@ -10,12 +10,12 @@ import pytest
 from prill.errors import EndpointError, UsageError
 from prill.io.cache import DiskCache
 from prill.models.calls import ask as ask_in_window
+from prill.models.calls import transcribed
 from prill.models.embedded import EmbeddedModel
 from prill.models.local.embedded_weights import bundled_gguf, eight_bit_gguf
 from prill.models.prompts import Prompt
 from prill.models.replies import ReplyFormat, WordFormat, choice_probability, word_probability
 from prill.protocols import Image, Limits, Message
-from prill.transcripts.calls import transcribed
 from prill.types import Usage
 
 pytestmark = pytest.mark.skipif(

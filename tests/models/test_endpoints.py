@@ -13,7 +13,7 @@ from prill.captioner import GivenCaption
 from prill.errors import EndpointError
 from prill.evaluators.outcome import CaptionJudge
 from prill.models.client import LEFT_OUT, Endpoints, OpenAIModel
-from prill.policies.embedders import EndpointEmbedder
+from prill.papers.embedders import EndpointEmbedder
 from prill.protocols import Message
 from prill.scoring.scorer import score_files
 from prill.testing import Faults

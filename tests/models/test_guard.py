@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from prill.errors import CallTimeout, EndpointGone, TransportFailure, UsageError
+from prill.errors import CallTimeout, EndpointGoneError, TransportFailure, UsageError
 from prill.models.client import OpenAIModel
-from prill.models.guard import LEAST_CALLS, Guard
+from prill.models.transport import LEAST_CALLS, CircuitBreaker
 
 from .conftest import GOOD, ScriptedEndpoint, failed, model
 from .test_client import status
@@ -55,7 +55,7 @@ async def test_endpoint_gone_ends_the_run(endpoint: ScriptedEndpoint, death: str
     answer, settings = DEAD[death]
     endpoint.script = [GOOD] * 5 + [answer]
     asked = model(endpoint, patience=0.15, concurrency=at_once, **settings)
-    with pytest.raises(EndpointGone, match="has answered nothing for") as caught:
+    with pytest.raises(EndpointGoneError, match="has answered nothing for") as caught:
         await ask_until_it_ends(asked, 5_000, at_once)
     count = re.search(r"\((\d+) calls failed", str(caught.value))
     assert count and int(count[1]) >= LEAST_CALLS
@@ -88,7 +88,7 @@ async def test_refusals_are_answers_too(endpoint: ScriptedEndpoint) -> None:
 async def test_endpoint_may_come_back(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [failed(502)]
     asked = model(endpoint, patience=0.05)
-    with pytest.raises(EndpointGone):
+    with pytest.raises(EndpointGoneError):
         await ask_until_it_ends(asked, 5_000, 4)
     endpoint.script = [GOOD]
     assert await ask_until_it_ends(asked, 2, 1) == ["success"] * 2
@@ -98,7 +98,7 @@ async def test_waiting_calls_end_with_the_others(endpoint: ScriptedEndpoint) -> 
     endpoint.script = [HANGS]
     asked = model(endpoint, patience=0.2, timeout=0.1, concurrency=LEAST_CALLS)
     ends = await asyncio.wait_for(asyncio.gather(*(status(asked) for _ in range(40)), return_exceptions=True), 60)
-    assert {type(end) for end in ends[LEAST_CALLS:]} == {EndpointGone}
+    assert {type(end) for end in ends[LEAST_CALLS:]} == {EndpointGoneError}
 
 
 class Ticking:
@@ -113,14 +113,14 @@ class Ticking:
 @pytest.fixture
 async def clock(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ticking]:
     ticking = Ticking()
-    monkeypatch.setattr("prill.models.guard._now", ticking.time)
+    monkeypatch.setattr("prill.models.transport._now", ticking.time)
     yield ticking
 
 
 @pytest.mark.parametrize("timeout", [10.0, 60.0, 80.0, 100.0, 120.0, 160.0, 299.0, 300.0, 600.0])
 async def test_hanging_one_by_one_ends_in_time(timeout: float, clock: Ticking) -> None:
     """The five calls that are needed fit into the patience and one attempt, however long that is."""
-    guard = Guard("there", 300.0, timeout)
+    guard = CircuitBreaker("there", 300.0, timeout)
     first, ended = None, None
     for _ in range(100):
         async with guard.call() as call:
@@ -129,7 +129,7 @@ async def test_hanging_one_by_one_ends_in_time(timeout: float, clock: Ticking) -
                 first = clock.now if first is None else first
                 try:
                     guard.failed(call, "silence")
-                except EndpointGone:
+                except EndpointGoneError:
                     ended = clock.now
                     break
                 if guard.gives_up(call, told_to_wait=False):
@@ -141,7 +141,7 @@ async def test_hanging_one_by_one_ends_in_time(timeout: float, clock: Ticking) -
 
 
 async def test_call_that_hangs_leaves_time_for_next(clock: Ticking) -> None:
-    guard = Guard("there", 300.0, 120.0)
+    guard = CircuitBreaker("there", 300.0, 120.0)
     async with guard.call() as call:
         for _ in range(2):
             clock.now += guard.attempt_seconds()

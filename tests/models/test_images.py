@@ -15,8 +15,9 @@ import pytest
 from PIL import Image
 
 from prill.errors import InputError, UsageError
+from prill.io.images import file_hash, image_size, open_checked
 from prill.io.store import copy_image
-from prill.models.images import ImageEncoder, encode_image, file_hash, image_size, open_checked
+from prill.models.request import ImageEncoder, encode_image
 from prill.scoring.scorer import verdict_key
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory
 from prill.ui.report.pictures import Pictures

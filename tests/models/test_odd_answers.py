@@ -13,16 +13,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 from aiohttp import web
+from openai.types.chat import ChatCompletion
+from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from PIL import Image as Picture
+from pydantic import TypeAdapter
 
 from prill.errors import BudgetSpent, EndpointError, TransportFailure, UsageError
 from prill.models import transport
 from prill.models.client import OpenAIModel
-from prill.models.replies import choice_probability
-from prill.models.wire import error_of
+from prill.models.replies import choice_probability, error_of
 from prill.protocols import Image, Message, Reply
+from prill.testing.endpoint.faults import Faults
+from prill.testing.endpoint.server import serving
 
 from .conftest import FORM, GOOD, ScriptedEndpoint, failed
 
@@ -66,9 +71,10 @@ async def test_request_is_as_the_sdk_sends_it(monkeypatch: pytest.MonkeyPatch) -
 
     async def note(request: web.Request) -> web.Response:
         headers = sorted((name.lower(), value) for name, value in request.headers.items())
-        # What the SDK tells of its own retries and time limits, which are prill's here, and what goes without saying.
-        left_out = ("x-stainless-retry-count", "x-stainless-read-timeout", "connection")
-        told = [pair for pair in headers if pair[0] not in left_out]
+        # Each names itself, the SDK in eight headers more, and says what it unpacks.
+        told = [
+            pair for pair in headers if not pair[0].startswith(("x-stainless", "user-agent", "accept-encoding", "connection"))
+        ]
         seen.append((request.raw_path, await request.read(), told))
         return web.json_response({"choices": [{"message": {"content": ANSWER}}]})
 
@@ -76,14 +82,41 @@ async def test_request_is_as_the_sdk_sends_it(monkeypatch: pytest.MonkeyPatch) -
     app.router.add_post("/a%2Fb/chat/completions", note)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    model = OpenAIModel("m", base_url=f"http://127.0.0.1:{runner.addresses[0][1]}/a%2Fb/?api-version=1&tag=x+y")
+    base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    model = OpenAIModel("m", base_url=f"{base}/a%2Fb/?api-version=1&tag=x+y")
     await model.complete(ASK, form=FORM)
-    client = (await model.endpoint.connection()).client
-    await client.post("/chat/completions", cast_to=transport.http_library().Response, content=seen[0][1])
+    settings = {
+        "base_url": f"{base}/a%2Fb/",
+        "api_key": model.endpoint.key(),
+        "default_query": {"api-version": "1", "tag": "x y"},
+    }
+    async with openai.AsyncOpenAI(**settings) as client:
+        await client.post("/chat/completions", cast_to=object, content=seen[0][1])
     await runner.cleanup()
     assert seen[0] == seen[1]
     assert [value for name, value in seen[0][2] if name == "authorization"] == ["Basic abc"]
     assert ("openai-project", "trial") in seen[0][2]
+
+
+async def test_call_is_of_the_types_of_the_sdk(tmp_path: Path) -> None:
+    Picture.new("RGB", (20, 10)).save(tmp_path / "a.png")
+    ask = [Message("system", ("Judge this.",)), Message("user", ("a", Image(str(tmp_path / "a.png"), "low")))]
+    seen: list[bytes] = []
+    async with serving(Faults()) as (_, url):
+        model = OpenAIModel("m", base_url=url, reasoning_effort="low", temperature=0.5, top_p=0.9)
+        exchange = model.endpoint._exchange
+
+        async def note(connection: Any, method: str, path: str, body: bytes | None = None) -> Any:
+            response, data = await exchange(connection, method, path, body)
+            seen.extend([body or b"", data] if path == "/chat/completions" else [])
+            return response, data
+
+        model.endpoint._exchange = note  # type: ignore[method-assign]
+        await model.complete(ask, form=FORM)
+    request = json.loads(seen[0])
+    assert not request.keys() - CompletionCreateParamsNonStreaming.__annotations__.keys()
+    TypeAdapter(CompletionCreateParamsNonStreaming).validate_python(request)
+    ChatCompletion.model_validate_json(seen[1], strict=True)
 
 
 async def test_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +132,7 @@ async def test_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch)
 async def test_huge_packed_answer_is_one_failure(
     coding: bytes, pack: Callable[[bytes], bytes], status: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "MOST_ANSWER", 3 << 20)
+    monkeypatch.setattr(transport, "MAX_ANSWER", 3 << 20)
     body = pack(b" " * (50 << 20))
     head = HEAD.replace(b"200 OK", status) + b"Content-Encoding: %b\r\nContent-Length: %d\r\n" % (coding, len(body))
     async with bytes_served(head + b"Connection: close\r\n\r\n" + body, GOOD_BYTES) as url:

@@ -58,7 +58,7 @@ def test_own_model_may_be_made_already(file: Path) -> None:
 
 
 def test_own_model_from_a_module() -> None:
-    assert prill.model("prill.testing.programmatic.step:ProgrammaticStep").name == "programmatic-step"
+    assert prill.model("tests.support.programmatic.step:ProgrammaticStep").name == "programmatic-step"
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
 from prill.errors import EndpointError
 from prill.evaluators.outcome import CaptionJudge, OutcomeJudge, VLMJudge
 from prill.io.store import encode, read_verdicts
 from prill.models.client import OpenAIModel
-from prill.models.dialect import THINKING
+from prill.models.request import THINKING
 from prill.protocols import Message
 from prill.runs.cautions import hard_scores, left_out
 from prill.scoring.scorer import Tally, score_files, score_stream
@@ -62,15 +61,6 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key")
 
 
-@pytest.fixture
-def frames(tmp_path: Path) -> list[str]:
-    """Four screenshots that differ."""
-    paths = [tmp_path / f"{i}.png" for i in range(4)]
-    for shade, path in enumerate(paths):
-        Picture.new("RGB", (20, 10), (shade, 0, 0)).save(path)
-    return [str(path) for path in paths]
-
-
 @pytest.mark.parametrize("provider", [name for name in PROVIDERS if not PROVIDERS[name].cogagent])
 async def test_provider_gives_right_verdicts(provider: str, frames: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prill.models.transport.FIRST_WAIT", 0.01)
@@ -90,7 +80,7 @@ async def test_provider_gives_right_verdicts(provider: str, frames: list[str], m
     assert {v.score in (0.0, 1.0) for v in verdicts} == {provider not in SOFT}
     assert endpoint.requests <= 1.2 * RUNS
     assert set(endpoint.outcomes) - {"ok"} == QUIRKS.get(provider, set())
-    assert asked.dialect.thinking == THINKING[THOUGHT.get(provider, 0)]
+    assert asked.capabilities.thinking == THINKING[THOUGHT.get(provider, 0)]
     assert all(v.usage.prompt_tokens > 0 and v.usage.completion_tokens > 0 for v in verdicts)
     tally = Tally()
     for verdict in verdicts:

@@ -22,13 +22,12 @@ from prill.evaluators.fitted.calibration import Calibrated, brier
 from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibration_fit import calibrate
 from prill.evaluators.outcome import CaptionJudge
+from prill.models.calls import transcribed
 from prill.models.client import OpenAIModel
-from prill.models.replies import RecordFormat
-from prill.models.wire import ChatMessage, Completion, decode_completion
+from prill.models.replies import ChatMessage, Completion, RecordFormat, decode_completion
 from prill.protocols import Adaptive, Image, Message
 from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.server import serving
-from prill.transcripts.calls import transcribed
 from prill.types import LabelRecord, Verdict
 
 from .conftest import FORM, GOOD, ScriptedEndpoint, failed, model, run, said
@@ -128,7 +127,7 @@ async def test_refused_effort_is_told(endpoint: ScriptedEndpoint, words: str) ->
         await asked.complete(ASK, form=FORM)
     assert [body.get("reasoning_effort") for body in endpoint.bodies] == ["minimal", None, None]
     assert isinstance(asked, Adaptive)
-    assert list(asked.lessons) == ["m takes no reasoning effort of 'minimal': it was left out"]
+    assert list(asked.unsupported_params) == ["m takes no reasoning effort of 'minimal': it was left out"]
 
 
 async def test_effort_outlives_other_refusals(endpoint: ScriptedEndpoint) -> None:
@@ -136,7 +135,7 @@ async def test_effort_outlives_other_refusals(endpoint: ScriptedEndpoint) -> Non
     asked = model(endpoint, reasoning_effort="high")
     await asked.complete(ASK, form=FORM)
     assert [("temperature" in body, body["reasoning_effort"]) for body in endpoint.bodies] == [(True, "high"), (False, "high")]
-    assert not asked.lessons
+    assert not asked.unsupported_params
 
 
 @pytest.fixture
@@ -158,7 +157,7 @@ async def test_detail_holds_where_none_is_given(endpoint: ScriptedEndpoint, look
     endpoint.script = [failed(400, "Unknown parameter: 'messages[0].content[1].image_url.detail'."), GOOD]
     await asked.complete(look, form=FORM)
     assert details(endpoint.bodies[-1]) == [None, None]
-    assert list(asked.lessons) == ["m takes no image detail of 'low': it was left out"]
+    assert list(asked.unsupported_params) == ["m takes no image detail of 'low': it was left out"]
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ async def test_bounds_go_before_the_schema() -> None:
         asked = OpenAIModel("mock", base_url=url)
         for _ in range(2):
             assert "points" in (await asked.complete(ASK, form=form)).text
-    assert (asked.dialect.structured, asked.dialect.bounds, endpoint.requests) == ("json_schema", False, 3)
+    assert (asked.capabilities.structured, asked.capabilities.bounds, endpoint.requests) == ("json_schema", False, 3)
 
 
 async def test_calls_side_by_side_learn_one_lesson() -> None:
@@ -184,7 +183,11 @@ async def test_calls_side_by_side_learn_one_lesson() -> None:
     async with serving(Faults(no_bounds=True, no_system=True)) as (_, url):
         asked = OpenAIModel("mock", base_url=url, retries=0)
         await asyncio.gather(*(asked.complete(request, form=form) for _ in range(6)))
-    assert (asked.dialect.structured, asked.dialect.bounds, asked.dialect.system) == ("json_schema", False, False)
+    assert (asked.capabilities.structured, asked.capabilities.bounds, asked.capabilities.system) == (
+        "json_schema",
+        False,
+        False,
+    )
 
 
 async def test_votes_of_a_thinking_model_are_soft(endpoint: ScriptedEndpoint) -> None:

@@ -38,7 +38,7 @@ async def test_served_model_answers(machine: Machine) -> None:
     assert '--limit-mm-per-prompt {"image": 3, "video": 0}' in words and "--logprobs-mode processed_logprobs" in words
     assert "--seed 5 --port " in words
     assert isinstance(model, VLLMModel)
-    key = model.endpoint._key()
+    key = model.endpoint.key()
     assert len(key) > 20 and key not in words, "every user of the machine can read the words of a process"
     model.close()
     assert machine.all_ended()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
 from prill.errors import ContextTooLong, TransportFailure, Truncated
@@ -18,9 +16,8 @@ from prill.evaluators.outcome import CaptionJudge, VLMJudge
 from prill.evaluators.webjudge import WebJudge
 from prill.models.calls import Room, ask
 from prill.models.client import OpenAIModel
-from prill.models.limits import Told, listed_window, told_by
 from prill.models.prompts import Prompt
-from prill.models.wire import rejection
+from prill.models.request import RequestLimits, listed_window, rejection
 from prill.protocols import Limits, Message, Reply
 from prill.scoring.scorer import score_stream
 from prill.testing import ScriptedModel
@@ -40,57 +37,69 @@ ASK = (Message("user", ("Did it work? " * 40,)),)
         (
             "This model's maximum context length is 2048 tokens. However, you requested 3048 tokens (2024 in the messages, "
             "1024 in the completion). Please reduce the length of the messages or completion.",
-            Told(2048, 2024),
+            RequestLimits(2048, 2024),
         ),
         (
             "This model's maximum context length is 2048 tokens. However, you requested 1024 output tokens and your prompt "
             "contains at least 1500 input tokens, for a total of at least 2524 tokens.",
-            Told(2048, 1500),
+            RequestLimits(2048, 1500),
         ),
         (
             "'max_tokens' or 'max_completion_tokens' is too large: 1024. This model's maximum context length is 2048 tokens "
             "and your request has 1500 input tokens (1024 > 2048 - 1500).",
-            Told(2048, 1500),
+            RequestLimits(2048, 1500),
         ),
-        ("The decoder prompt (length 5000) is longer than the maximum model length of 2048.", Told(2048, 5000)),
+        ("The decoder prompt (length 5000) is longer than the maximum model length of 2048.", RequestLimits(2048, 5000)),
         (
             "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
-            Told(8192, 9000),
+            RequestLimits(8192, 9000),
         ),
         (
             "Input tokens exceed the configured limit of 2048 tokens. Your messages resulted in 5000 tokens.",
-            Told(2048, 5000),
+            RequestLimits(2048, 5000),
         ),
-        ("prompt tokens (5000) exceed model maximum (2048)", Told(2048, 5000)),
-        ("Current length is 5000 while limit is 2048", Told(2048, 5000)),
-        ("request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it", Told(4096, 5000)),
-        ("the request exceeds the available context size, try increasing it n_ctx=4096 n_prompt_tokens=5000", Told(4096, 5000)),
-        ("the request exceeds the available context size, try increasing it", Told()),
-        ("Input is too long for requested model.", Told()),
-        ("prompt is too long: 215000 tokens > 200000 maximum", Told(200_000, 215_000)),
-        ("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease it", Told(200_000, 190_000)),
-        ("The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", Told(1_048_576, 1_200_000)),
-        ("Prompt contains 40000 tokens, too large for model with 32768 maximum context length", Told(32_768, 40_000)),
+        ("prompt tokens (5000) exceed model maximum (2048)", RequestLimits(2048, 5000)),
+        ("Current length is 5000 while limit is 2048", RequestLimits(2048, 5000)),
+        (
+            "request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it",
+            RequestLimits(4096, 5000),
+        ),
+        (
+            "the request exceeds the available context size, try increasing it n_ctx=4096 n_prompt_tokens=5000",
+            RequestLimits(4096, 5000),
+        ),
+        ("the request exceeds the available context size, try increasing it", RequestLimits()),
+        ("Input is too long for requested model.", RequestLimits()),
+        ("prompt is too long: 215000 tokens > 200000 maximum", RequestLimits(200_000, 215_000)),
+        (
+            "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease it",
+            RequestLimits(200_000, 190_000),
+        ),
+        (
+            "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            RequestLimits(1_048_576, 1_200_000),
+        ),
+        ("Prompt contains 40000 tokens, too large for model with 32768 maximum context length", RequestLimits(32_768, 40_000)),
         (
             "This endpoint's maximum context length is 131,072 tokens. However, you requested about 200,000 tokens (198,976 of "
             "text input, 1024 in the output).",
-            Told(131_072, 198_976),
+            RequestLimits(131_072, 198_976),
         ),
         (
             "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8193. Given: 9000 `inputs` tokens and 1024 "
             "`max_new_tokens`",
-            Told(8193, 9000),
+            RequestLimits(8193, 9000),
         ),
         (
             "Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with context length "
             "of only 4096 tokens, which is not enough.",
-            Told(4096, 5000),
+            RequestLimits(4096, 5000),
         ),
-        ("The input (5000 tokens) is longer than the model's context length (4096 tokens).", Told(4096, 5000)),
+        ("The input (5000 tokens) is longer than the model's context length (4096 tokens).", RequestLimits(4096, 5000)),
     ],
 )
-def test_refusals_tell_the_window(words: str, told: Told) -> None:
-    assert told_by(words) == told
+def test_refusals_tell_the_window(words: str, told: RequestLimits) -> None:
+    assert RequestLimits.from_error(words) == told
     error = rejection(400, words, has_images=False)
     assert isinstance(error, ContextTooLong)
     assert error.tokens == told.tokens
@@ -108,7 +117,7 @@ def test_refusals_tell_the_window(words: str, told: Told) -> None:
     ],
 )
 def test_refusals_tell_the_most_images(words: str, images: int | None) -> None:
-    assert told_by(words).images == images
+    assert RequestLimits.from_error(words).images == images
 
 
 @pytest.mark.parametrize(
@@ -179,11 +188,11 @@ async def test_reply_shrinks_to_what_is_left(endpoint: ScriptedEndpoint) -> None
 async def test_cut_reply_stays_in_the_window(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [said('{"thoughts": "so', "length"), GOOD]
     asked = model(endpoint)
-    asked.dialect.window = 600
+    asked.capabilities.window = 600
     await asked.complete(ASK, form=FORM, max_tokens=400)
     assert [body["max_tokens"] for body in endpoint.bodies] == [389, 590], "the server counted 10 tokens of the prompt"
     endpoint.script = [said('{"thoughts": "so', "length")]
-    asked.dialect.window = 300
+    asked.capabilities.window = 300
     with pytest.raises(Truncated, match="cut at 290 tokens"):
         await asked.complete(ASK, form=FORM, max_tokens=400)
 
@@ -228,7 +237,7 @@ class Windowed:
 
     def __init__(self, window: int | None, *, counts: bool) -> None:
         self.window, self.counts = window, counts
-        self.lessons: Sequence[str] = ()
+        self.unsupported_params: Sequence[str] = ()
         self.sizes: list[int] = []
 
     async def limits(self) -> Limits:
@@ -257,14 +266,6 @@ async def test_dense_text_is_cut_further(window: int | None, counts: bool, most:
 def test_middle_frames_go_first() -> None:
     shown = ["".join(fewer("abcde", most)) for most in (None, 9, 4, 3, 2, 1, 0)]
     assert shown == ["abcde", "abcde", "acde", "ade", "ae", "e", "e"]
-
-
-@pytest.fixture
-def frames(tmp_path: Path) -> list[str]:
-    paths = [tmp_path / f"{i}.png" for i in range(4)]
-    for shade, path in enumerate(paths):
-        Picture.new("RGB", (20, 10), (shade, 0, 0)).save(path)
-    return [str(path) for path in paths]
 
 
 def images(body: dict[str, Any]) -> int:

@@ -23,8 +23,8 @@ from prill.errors import PrillError
 from prill.io.checksums import Checksums
 from prill.io.store import read_labels, read_trajectories, screenshots_of, write_trajectories
 from prill.models.local.weights import check_adapter
-from prill.policies.embedders import TfidfEmbedder
-from prill.policies.synapse.memory import Exemplar, Memory, Turn
+from prill.papers.embedders import TfidfEmbedder
+from prill.papers.synapse.memory import Exemplar, Memory, Turn
 from prill.refine.export import ExportSpec, export_rows
 from prill.refine.filter import filter_steps
 from prill.refine.outcomes import read_results

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import os
 import resource
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,25 +23,13 @@ from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import train
 from prill.refine.training.trainer import Watch, make_trainer
 
-from .launching import command, train_on_two_processes
+from .launching import TRAINS, kill_training, train_on_two_processes
 
-pytestmark = [
-    pytest.mark.skipif(
-        not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")),
-        reason="not installed: pip install 'prill[train]'",
-    ),
-    pytest.mark.filterwarnings("ignore"),  # the libraries' own, about their deprecations
-    pytest.mark.slow,
-]
+pytestmark = TRAINS
 COLOURS = ("red", "green", "blue", "white")
 ANSWERS = tuple(f"click [{number}]" for number in range(len(COLOURS)))
 EYES = ("qwen2_5_vl", "qwen3_vl")
 END = "<|im_end|>"
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 @pytest.fixture(scope="module")
@@ -338,14 +324,7 @@ def test_room_for_the_adapter_is_asked_for(resumable: Resumable, tmp_path: Path)
 
 def test_a_killed_training_goes_on(resumable: Resumable, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in resumable.settings.items()]
-    run = command("prill", "train", "policy", resumable.rows, "-o", folder, "--preset", "paper", *flags)
-    whole = folder / "checkpoints/checkpoint-4/trainer_state.json"
-    while run.poll() is None and not whole.exists():
-        time.sleep(0.01)
-    run.kill()
-    output = run.communicate()
-    assert whole.exists(), output
+    kill_training("policy", resumable.rows, folder, resumable.settings, "--preset", "paper")
     assert_equal(resumable.on(folder), resumable.whole)
 
 

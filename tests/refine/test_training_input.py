@@ -23,11 +23,9 @@ from prill.refine.training.spec import TrainSpec, presets, training_spec
 from prill.refine.training.train import check_training, train
 from prill.refine.training.weights import bounded_size
 
-needs_torch = pytest.mark.skipif(
-    not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")),
-    reason="not installed: pip install 'prill[train]'",
-)
-pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own, about their deprecations
+from .launching import QUIET, needs_training
+
+pytestmark = QUIET
 ASKED = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Goal: buy"}]}]
 SAID = [{"role": "assistant", "content": [{"type": "text", "text": "click [1]"}]}]
 
@@ -148,7 +146,7 @@ def test_one_task_cannot_be_split(tmp_path: Path) -> None:
         split(samples, 0.1)
 
 
-@needs_torch
+@needs_training
 def test_pictures_are_opened_beforehand(tmp_path: Path, picture: str, tiny_model: Callable[[str], Path]) -> None:
     whole = (tmp_path / picture).read_bytes()
     (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
@@ -162,14 +160,14 @@ def test_pictures_are_opened_beforehand(tmp_path: Path, picture: str, tiny_model
         check_training(TrainSpec(model=str(tiny_model("qwen2_5_vl"))), write(tmp_path, *rows), tmp_path / "out")
 
 
-@needs_torch
+@needs_training
 def test_a_model_of_text_takes_no_pictures(tmp_path: Path, picture: str, tiny_model: Callable[[str], Path]) -> None:
     rows = write(tmp_path, text_row(), {"prompt": ASKED, "completion": SAID, "images": [picture]})
     with pytest.raises(UsageError, match=r"rows.jsonl:2: the row has a picture, and .* takes none"):
         check_training(TrainSpec(model=str(tiny_model("qwen2"))), rows, tmp_path / "out")
 
 
-@needs_torch
+@needs_training
 def test_long_rows_are_dropped_and_counted(tmp_path: Path, picture: str, tiny_model: Callable[[str], Path]) -> None:
     long = text_row(prompt=[{"role": "user", "content": "Goal: buy. " * 200}])
     pictured = {"prompt": ASKED, "completion": SAID, "images": [picture]}
@@ -184,14 +182,14 @@ def test_long_rows_are_dropped_and_counted(tmp_path: Path, picture: str, tiny_mo
         check_training(TrainSpec(model=model, max_length=8), rows, tmp_path / "out")
 
 
-@needs_torch
+@needs_training
 def test_fewer_pixels_are_fewer_tokens(tmp_path: Path, picture: str, tiny_model: Callable[[str], Path]) -> None:
     rows, model = write(tmp_path, {"prompt": ASKED, "completion": SAID, "images": [picture]}), str(tiny_model("qwen3_vl"))
     whole, small = (check_training(TrainSpec(model=model, max_pixels=most), rows, tmp_path).longest for most in (10**6, 10**4))
     assert whole - small == 7 * 4 - 3 * 2  # places of 32 x 32 pixels in 224 x 140, and in what has no more than 10,000
 
 
-@needs_torch
+@needs_training
 def test_adapter_size_is_foretold(tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
     spec = TrainSpec(model=str(tiny_model("qwen2")), rank=3, steps=1, batch=1, samples=0)
     rows = write(tmp_path, text_row())
@@ -202,7 +200,7 @@ def test_adapter_size_is_foretold(tmp_path: Path, tiny_model: Callable[[str], Pa
     assert facts.trained == sum(weight.numel() for weight in weights.values())
 
 
-@needs_torch
+@needs_training
 def test_all_weights_can_be_trained(tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
     import torch
     from transformers import AutoModelForCausalLM
@@ -217,7 +215,7 @@ def test_all_weights_can_be_trained(tmp_path: Path, tiny_model: Callable[[str], 
     assert not torch.equal(before["model.embed_tokens.weight"], after["model.embed_tokens.weight"])
 
 
-@needs_torch
+@needs_training
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -234,7 +232,7 @@ def test_models_with_old_code_are_told(config: dict[str, Any], message: str, tmp
         check_training(TrainSpec(model=str(folder)), write(tmp_path, text_row()), tmp_path / "out")
 
 
-@needs_torch
+@needs_training
 def test_a_broken_model_is_one_error(tmp_path: Path) -> None:
     rows = write(tmp_path, text_row())
     with pytest.raises(UsageError, match="no folder with a model in it"):
@@ -244,7 +242,7 @@ def test_a_broken_model_is_one_error(tmp_path: Path) -> None:
         check_training(TrainSpec(model=str(tmp_path)), rows, tmp_path / "out")
 
 
-@needs_torch
+@needs_training
 @pytest.mark.parametrize("targets", ["nothing_of_this", "(", "lm_head"])
 def test_targets_that_fit_nothing_are_told(targets: str, tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
     spec = TrainSpec(model=str(tiny_model("qwen2")), targets=targets)
@@ -252,21 +250,21 @@ def test_targets_that_fit_nothing_are_told(targets: str, tmp_path: Path, tiny_mo
         check_training(spec, write(tmp_path, text_row()), tmp_path / "out")
 
 
-@needs_torch
+@needs_training
 def test_batches_that_do_not_divide_are_told(tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
     spec = TrainSpec(model=str(tiny_model("qwen2")), batch=8, micro_batch=3)
     with pytest.raises(OptionError, match="micro_batch: 3 does not divide the 8 rows"):
         check_training(spec, write(tmp_path, text_row()), tmp_path / "out")
 
 
-@needs_torch
+@needs_training
 @pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
 def test_qlora_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(MissingExtra, match="pip install bitsandbytes"):
         check_training(TrainSpec(model="m", method="qlora"), write(tmp_path, text_row()), tmp_path / "out")
 
 
-@needs_torch
+@needs_training
 def test_a_folder_of_something_else_stays(tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
     out = tmp_path / "out"
     out.mkdir()
@@ -276,7 +274,7 @@ def test_a_folder_of_something_else_stays(tmp_path: Path, tiny_model: Callable[[
     assert (out / "thesis.txt").exists()
 
 
-@needs_torch
+@needs_training
 def test_a_new_start_keeps_the_old_one(tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
     rows, out = write(tmp_path, text_row()), tmp_path / "out"
     for rank in (1, 2):
@@ -285,7 +283,7 @@ def test_a_new_start_keeps_the_old_one(tmp_path: Path, tiny_model: Callable[[str
     assert ranks == [2, 1]
 
 
-@needs_torch
+@needs_training
 def test_a_dry_run_writes_nothing(
     tmp_path: Path, picture: str, tiny_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -302,7 +300,7 @@ def test_a_dry_run_writes_nothing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@needs_torch
+@needs_training
 def test_the_command_names_its_flags(
     tmp_path: Path, tiny_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -21,16 +20,9 @@ from prill.refine.training.checkpoints import drop_torn, keep_newest, last_check
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.train import train
 
-from .launching import ROOT
+from .launching import ROOT, TRAINS, write_rows
 
-pytestmark = [
-    pytest.mark.skipif(
-        not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")),
-        reason="not installed: pip install 'prill[train]'",
-    ),
-    pytest.mark.filterwarnings("ignore"),  # the libraries' own, about their deprecations
-    pytest.mark.slow,
-]
+pytestmark = TRAINS
 # The record is begun; a checkpoint is half written; samples are; it is whole; the adapter is; the record says that it is done.
 POINTS = (
     "open .training.json.*",
@@ -42,20 +34,9 @@ POINTS = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    with path.open("w") as file:
-        for number in range(4):
-            prompt = [{"role": "user", "content": f"Goal: buy {number}"}]
-            row = {"prompt": prompt, "completion": [{"role": "assistant", "content": f"click [{number}]"}]}
-            file.write(json.dumps({**row, "task": f"task-{number % 2}", "trajectory": f"t{number}", "step": number}) + "\n")
-    return path
+    return write_rows(tmp_path_factory.mktemp("rows"))
 
 
 def test_killed_anywhere_it_ends_the_same(tiny_model: Callable[[str], Path], rows: Path, tmp_path: Path) -> None:

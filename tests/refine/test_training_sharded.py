@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
 import threading
@@ -17,32 +16,14 @@ from prill.refine.training.checkpoints import last_checkpoint
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.train import train
 
-from .launching import command, train_on_two_processes
+from .launching import TRAINS, command, train_on_two_processes, write_rows
 
-pytestmark = [
-    pytest.mark.skipif(
-        not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")),
-        reason="not installed: pip install 'prill[train]'",
-    ),
-    pytest.mark.filterwarnings("ignore"),  # the libraries' own, about their deprecations
-    pytest.mark.slow,
-]
-
-
-@pytest.fixture(autouse=True)
-def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+pytestmark = TRAINS
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
-    with path.open("w") as file:
-        for number in range(4):
-            prompt = [{"role": "user", "content": f"Goal: buy {number}"}]
-            row = {"prompt": prompt, "completion": [{"role": "assistant", "content": f"click [{number}]"}]}
-            file.write(json.dumps({**row, "task": f"task-{number % 2}", "trajectory": f"t{number}", "step": number}) + "\n")
-    return path
+    return write_rows(tmp_path_factory.mktemp("rows"))
 
 
 def settings(model: Path, **changed: Any) -> TrainSpec:

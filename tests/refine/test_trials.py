@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from prill.bench import read_paper
 from prill.errors import UsageError
+from prill.papers.bench import read_paper
 from prill.refine.outcomes import AttemptResult, TaskResult
 from prill.refine.trials import category_means, completion, more_than_lost, paired_t, solved_by, within
 

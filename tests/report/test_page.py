@@ -8,9 +8,11 @@ import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration, CalibrationMap, Quality
@@ -30,13 +32,13 @@ from prill.types import (
     Trajectory,
     Usage,
 )
-from prill.ui.report.calls import MOST_CALL_TEXT, MOST_CALLS_TEXT
-from prill.ui.report.entries import MOST_TEXT, Judge, Outcome, Row, read_judges
+from prill.ui.report.calls import MAX_CALL_TEXT, MAX_CALLS_TEXT
+from prill.ui.report.entries import MAX_TEXT, Judge, Outcome, Row, read_judges
 from prill.ui.report.headline import headline
-from prill.ui.report.markup import Markup, el
 from prill.ui.report.page import write_report
 from prill.ui.report.plots import Rule, curve_plot, reliability_plot
 from prill.ui.report.summary import judge_pairs
+from prill.ui.svg import el
 
 from .conftest import FIRST, TRUTH, blocks, judges, labels, overview, picture, trajectory, verdict
 
@@ -134,10 +136,10 @@ def test_missing_folder_is_made(tmp_path: Path) -> None:
 
 
 def test_long_texts_are_cut_with_a_note(tmp_path: Path) -> None:
-    state = Observation(text="x" * (MOST_TEXT + 1234))
+    state = Observation(text="x" * (MAX_TEXT + 1234))
     write_report(tmp_path / "r.html", [trajectory("a", [Step(state, Action("click"))])])
     text = json.loads(blocks(tmp_path / "r.html")["t0"])["trajectory"]["steps"][0]["observation"]["text"]
-    assert text == "x" * MOST_TEXT + "\n… (1,234 more characters are not in this page)"
+    assert text == "x" * MAX_TEXT + "\n… (1,234 more characters are not in this page)"
 
 
 def test_no_field_makes_the_page_long(tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ def test_calls_make_no_page_long(tmp_path: Path) -> None:
     packed = kept_calls(tmp_path / "v", tmp_path / "r.html", *[call] * 50)
     held = json.loads(zlib.decompress(base64.b64decode(packed["c0-0"])))
     assert len(held["calls"]) + held["left_out"] == 50
-    assert len(held["calls"]) == MOST_CALLS_TEXT // (2 * MOST_CALL_TEXT + 200)
+    assert len(held["calls"]) == MAX_CALLS_TEXT // (2 * MAX_CALL_TEXT + 200)
     assert "more characters are not in this page" in held["calls"][0]["reply"]
 
 
@@ -209,9 +211,27 @@ def test_two_judges_where_both_judged() -> None:
         "f": "undecided",
     }
     rows = [Row(id=id, goal="", truth=truth[id], outcomes=tuple(words[c] for c in both)) for id, both in letters.items()]
-    cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", judge_pairs(rows, ["first", "second"], True).partition("<tbody>")[2])
-    assert [re.sub("<[^>]*>", "", cell) for cell in cells] == ["first – second", "5", "3", "1", "1", "1.000"]
-    assert 'data-judge="1" data-among="differ" data-against="agrees"' in cells[4]
+    [pair] = judge_pairs(rows, ["first", "second"])
+    assert (pair.names, pair.both, pair.differ, pair.first_right, pair.second_right, pair.p) == (
+        "first – second",
+        5,
+        3,
+        1,
+        1,
+        "1.000",
+    )
+    assert (pair.among_first, pair.among_second) == ("differ", "differ")
+
+
+def test_counts_of_pairs_choose_what_they_count(tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges(), labels())
+    row = re.search(r"<tr><th scope=\"row\">first – second</th>.*?</tr>", (tmp_path / "r.html").read_text("utf-8"))
+    assert row is not None
+    buttons = re.findall(r"<button([^>]*)>(\d+)</button>", row[0])
+    assert buttons == [
+        (' type="button" class="jump" data-judge="0" data-among="differ"', "1"),
+        (' type="button" class="jump" data-judge="1" data-among="differ" data-against="agrees"', "1"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +240,7 @@ def test_two_judges_where_both_judged() -> None:
 def test_cost_partly_unknown_is_no_cost(tmp_path: Path, costs: tuple[float | None, ...], cost_text: str) -> None:
     verdicts = {id: verdict(id, True, usage=Usage(calls=1, usd=usd)) for id, usd in zip("ab", costs, strict=True)}
     write_report(tmp_path / "r.html", map(trajectory, "ab"), [Judge("first", FIRST, verdicts)])
-    line = re.search(r'<tr><th scope="row"><span>first</span>.*?</tr>', (tmp_path / "r.html").read_text("utf-8"))
+    line = re.search(r'<tr><th scope="row"><span>first</span>.*?</tr>', (tmp_path / "r.html").read_text("utf-8"), re.DOTALL)
     assert line is not None
     assert re.findall(r"<td>([^<]*)</td>", line[0])[-2] == cost_text
 
@@ -232,7 +252,7 @@ def test_annotator_agreement_is_shown(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges(), both)
     text = (tmp_path / "r.html").read_text("utf-8")
     assert "on 4 trajectories with two or more: 0.500" in text
-    assert "Cohen&#x27;s kappa 0.000" in text
+    assert "Cohen's kappa 0.000" in unescape(text)
     write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges(), labels())
     assert "Annotators among themselves" not in (tmp_path / "r.html").read_text("utf-8")
 
@@ -299,7 +319,7 @@ def test_file_of_two_evaluators_two_judges(tmp_path: Path) -> None:
 
 def test_markup_escapes_text_and_attributes() -> None:
     assert (
-        el("p", "<b>&", Markup("<i></i>"), None, title='"<', hidden=False) == '<p title="&quot;&lt;">&lt;b&gt;&amp;<i></i></p>'
+        el("p", "<b>&", Markup("<i></i>"), None, title='"<', hidden=False) == '<p title="&#34;&lt;">&lt;b&gt;&amp;<i></i></p>'
     )
 
 
@@ -307,14 +327,14 @@ def test_curve_marks_verdicts_and_threshold() -> None:
     # By hand: at 0.6 three of four are successes, and three of the four successes are found.
     scored = ([0.9, 0.8, 0.7, 0.6, 0.3, 0.1], [True, True, False, True, True, False])
     plot = curve_plot(scored, [], (0.5, 1.0), Rule("score ≥ 0.55", lambda score: score >= 0.55))
-    assert "score ≥ 0.55: precision 0.750, recall 0.750" in plot
-    ring = re.search(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="7"', plot)
-    corners = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="middle" class="tick">0?(?:\.75|1|0)<', plot)
+    assert "score ≥ 0.55: precision 0.750, recall 0.750" in plot.caption
+    ring = re.search(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="7"', plot.svg)
+    corners = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="middle" class="tick">0?(?:\.75|1|0)<', plot.svg)
     assert ring is not None
     left, three_quarters, right = (float(x) for x, _ in corners)
     assert float(ring[1]) == pytest.approx(three_quarters)
     assert float(ring[1]) == pytest.approx(left + 0.75 * (right - left))
-    assert "no score reaches 1" in curve_plot(scored, [], None, Rule("1", lambda score: score >= 1.0))
+    assert "no score reaches 1" in curve_plot(scored, [], None, Rule("1", lambda score: score >= 1.0)).caption
 
 
 def test_calibrated_threshold_on_raw_scores(tmp_path: Path) -> None:
@@ -340,9 +360,9 @@ def test_calibrated_threshold_on_raw_scores(tmp_path: Path) -> None:
 
 
 def test_plots_without_data_say_so() -> None:
-    assert "gave no scores" in reliability_plot(([], []))
-    assert "only 0 and 1" in reliability_plot(([0.0, 1.0], [False, True]))
-    assert "<path" not in curve_plot(([], []), [], None, None)
+    assert "gave no scores" in reliability_plot(([], [])).caption
+    assert "only 0 and 1" in reliability_plot(([0.0, 1.0], [False, True])).caption
+    assert "<path" not in curve_plot(([], []), [], None, None).svg
 
 
 def compared(tp: int, fp: int, tn: int, fn: int, unscored: int = 0) -> str:

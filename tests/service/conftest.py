@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fastapi", reason="prill serve is not installed: pip install 'prill[serve]'")
+pytest.importorskip("starlette", reason="prill serve is not installed: pip install 'prill[serve]'")
 pytest.importorskip("prometheus_client", reason="prill serve is not installed: pip install 'prill[serve]'")
 httpx = pytest.importorskip("httpx", reason="httpx is not installed: pip install httpx")
 
@@ -31,6 +31,11 @@ def visiting() -> Visiting:
             yield client, service
 
     return visit
+
+
+def answered(service: Service, path: str, status: int) -> float:
+    """How many requests to the path had this status."""
+    return service.metrics.registry.get_sample_value("prill_requests_total", {"path": path, "status": str(status)}) or 0.0
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import signal
 import socket
 import urllib.error
 import urllib.request
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,17 +22,17 @@ from prill.errors import UsageError
 from prill.refine.rewards import Reward
 from prill.service import ServiceSpec, make_service
 from prill.service.admission import AdmissionQueue
-from prill.service.board import Board
-from prill.service.desk import Desk
 from prill.service.guard import network_of
-from prill.service.intake import Intake
+from prill.service.judge_queue import JudgeQueue
 from prill.service.memory import ByteBudget
+from prill.service.metrics import Metrics
 from prill.service.page import status_page
-from prill.service.server import server_of
+from prill.service.request_parsing import RequestParser
+from prill.service.server import make_server
 from prill.testing import MockServer
 from prill.types import Task, Trajectory, Verdict
 
-from .conftest import Visiting
+from .conftest import Visiting, answered
 from .gate import Gate
 from .hostile import Hostile, release
 from .test_process import post, refusal, serving, whole
@@ -94,7 +93,7 @@ def test_one_content_has_one_name() -> None:
     size = len(base64.b64decode(picture))
     shot = {"screenshot": f"data:image/png;base64,{picture}"}
     steps = [{"observation": shot, "action": {"kind": "click"}}] * 50
-    made = Intake(max_image_bytes=size).trajectory({"id": "t", "task": {"goal": "g"}, "steps": steps, "final": shot})
+    made = RequestParser(max_image_bytes=size).trajectory({"id": "t", "task": {"goal": "g"}, "steps": steps, "final": shot})
     assert len({seen.screenshot for seen in made.observations}) == 1
 
 
@@ -166,7 +165,7 @@ async def test_ids_are_short(visiting: Visiting, record: Record) -> None:
             answer = await client.post(path, json=body)
             assert answer.status_code == 422 and "the limit here is 1,000" in answer.text and long not in answer.text
         assert (await client.post("/rm", json={"response": "r", "label": record(id="é" * 500)})).json() == 1.0
-        assert [len(one.id) for one in service.board.latest] == [80]
+        assert [len(one.id) for one in service.metrics.latest] == [80]
 
 
 async def test_remembered_verdicts_are_few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,13 +173,13 @@ async def test_remembered_verdicts_are_few_bytes(monkeypatch: pytest.MonkeyPatch
         async def __call__(self, trajectory: Trajectory) -> Verdict:
             return replace(await super().__call__(trajectory), reason="x" * (5000 if trajectory.id == "long" else 300))
 
-    monkeypatch.setattr("prill.service.desk.MAX_REMEMBERED_BYTES", 2000)
+    monkeypatch.setattr("prill.service.judge_queue.MAX_REMEMBERED_BYTES", 2000)
     gate = Wordy()
-    desk = Desk(Reward(gate))
+    judge_queue = JudgeQueue(Reward(gate))
     for id in ("a", "b", "c", "d", "a", "long", "long", "a"):
-        await desk.result(Trajectory(id=id, task=Task(goal="success")), "c", FOREVER)
+        await judge_queue.result(Trajectory(id=id, task=Task(goal="success")), "c", FOREVER)
     assert gate.asked == {"a": 2, "b": 1, "c": 1, "d": 1, "long": 2}
-    assert desk._remembered.bytes <= 2000
+    assert judge_queue._remembered.bytes <= 2000
 
 
 async def test_results_of_jobs_are_few_bytes(visiting: Visiting, record: Record) -> None:
@@ -206,7 +205,7 @@ async def test_a_judge_that_hangs_frees_its_slot(deed: str, visiting: Visiting) 
             assert told == [("a", None, "timeout"), ("b", 1.0, None)]
             body = {"response": "r", "label": run(deed, "c")["trajectory"]}
             assert (await client.post("/rm", json=body)).status_code == 502
-            assert (service.desk.in_flight, service.desk.waiting) == (0, 0)
+            assert (service.judge_queue.in_flight, service.judge_queue.waiting) == (0, 0)
     finally:
         release.set()
 
@@ -220,7 +219,7 @@ async def test_hung_threads_do_not_stop_reading(visiting: Visiting) -> None:
             hung = asyncio.create_task(
                 client.post("/v1/score", json={"items": [run("thread", str(number)) for number in range(2 * shared)]})
             )
-            while service.desk.in_flight < 2 * shared:
+            while service.judge_queue.in_flight < 2 * shared:
                 await asyncio.sleep(0)
             items = [run(id="large", final={"text": "x" * 100_000})]
             answer = await asyncio.wait_for(client.post("/v1/score", json={"items": items}), 30)
@@ -233,14 +232,14 @@ async def test_hung_threads_do_not_stop_reading(visiting: Visiting) -> None:
 
 async def test_many_hung_judgements_end_the_trying(visiting: Visiting, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a judge never ends keeps what it was given: so there are no more of them than so many."""
-    monkeypatch.setattr("prill.service.desk.MAX_HUNG", 2)
+    monkeypatch.setattr("prill.service.judge_queue.MAX_HUNG", 2)
     release.clear()
     try:
         async with visiting(Hostile(), concurrency=1, judge_timeout=0.02) as (client, service):
             items = [run("stubborn", str(number)) for number in range(6)]
             results = (await client.post("/v1/score", json={"items": items})).json()["results"]
             assert {one["unscored"] for one in results} == {"timeout"}
-            assert service.desk.hung == 2 and "2 judgements hang" in results[5]["reason"]
+            assert service.judge_queue.hung == 2 and "2 judgements hang" in results[5]["reason"]
             assert service.judging.budget.used > 0, "what a judge never lets go is still there"
             assert (await client.get("/readyz")).status_code == 503
     finally:
@@ -268,7 +267,7 @@ async def test_not_ready_while_all_slots_are_old(visiting: Visiting) -> None:
 
 async def test_not_ready_while_the_endpoint_is_gone(visiting: Visiting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any request, and again when it is back; where it is, is nobody's business."""
-    monkeypatch.setattr("prill.service.board._PROBE_EVERY", 0.0)
+    monkeypatch.setattr("prill.service.metrics._PROBE_EVERY", 0.0)
     options = {"captioner": "text", "model": "m", "api_key_env": "NONE"}
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -312,7 +311,7 @@ async def test_one_item_fails_alone_by_its_judge(deed: str, visiting: Visiting) 
             assert results["before"]["reward"] == results["after"]["reward"] == 1.0
             assert (results["bad"]["reward"], results["bad"]["unscored"]) == (None, "transport")
         assert (await client.post("/rm", json={"response": "r", "label": items[1]["trajectory"]})).status_code == 503
-        assert (service.desk.in_flight, service.desk.waiting, service.judging.budget.used) == (0, 0, 0)
+        assert (service.judge_queue.in_flight, service.judge_queue.waiting, service.judging.budget.used) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +342,7 @@ async def test_a_full_disk_is_one_items_failure(visiting: Visiting, monkeypatch:
     def full(data: bytes) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("prill.io.temporary_images._kept", full)
+    monkeypatch.setattr("prill.temporary.images._kept", full)
     items = [run(id="bad", final={"screenshot": f"data:image/png;base64,{noise(2)}"}), run(id="good")]
     async with visiting(Gate()) as (client, _):
         bad, good = (await client.post("/v1/score", json={"items": items})).json()["results"]
@@ -393,7 +392,7 @@ async def test_what_ends_unanswered_is_told(visiting: Visiting) -> None:
         asked = [
             asyncio.create_task(client.post("/rm", json={"response": "r", "label": run(id=id)["trajectory"]})) for id in "ab"
         ]
-        while service.admission.outside < 1 or service.desk.waiting < 1:
+        while service.admission.outside < 1 or service.judge_queue.waiting < 1:
             await asyncio.sleep(0)
         await asyncio.wait_for(service.drain(0.02), 30)
         assert [answer.status_code for answer in await asyncio.gather(*asked)] == [503, 503]
@@ -408,7 +407,7 @@ async def test_clients_that_are_gone_hold_nothing() -> None:
     gate.open.clear()
     spec = ServiceSpec(port=0)
     service = make_service(Reward(gate), spec)
-    server = server_of(service, spec)
+    server = make_server(service, spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         task = asyncio.create_task(server._serve([listening]))
         writers = []
@@ -426,15 +425,15 @@ async def test_clients_that_are_gone_hold_nothing() -> None:
                 writers.append(writer)
                 while service.admission.inside <= number:
                     await asyncio.sleep(0.001)
-            while service.desk.in_flight + service.desk.waiting < 5:
+            while service.judge_queue.in_flight + service.judge_queue.waiting < 5:
                 await asyncio.sleep(0.001)
             for writer in writers:
                 writer.transport.abort()
-            while service.admission.inside or service.desk.waiting:
+            while service.admission.inside or service.judge_queue.waiting:
                 await asyncio.sleep(0.001)
-            assert service.board.requests["/rm", 499] == 5 and service.judging.budget.used > 0  # of what is at the judge
+            assert answered(service, "/rm", 499) == 5 and service.judging.budget.used > 0  # of what is at the judge
             gate.open.set()
-            while service.desk.in_flight:
+            while service.judge_queue.in_flight:
                 await asyncio.sleep(0.001)
             assert gate.asked.total() == 1 and service.judging.budget.used == 0
             server.should_exit = True
@@ -458,10 +457,10 @@ async def test_names_bring_no_more_turns(record: Record) -> None:
 
     greedy = [asyncio.create_task(ask(f"2001:db8::{i % 9}", f"name{i}", f"greedy{i}")) for i in range(50)]
     async with asyncio.timeout(60):
-        while service.desk.waiting < 49:
+        while service.judge_queue.waiting < 49:
             await asyncio.sleep(0)
         modest = asyncio.create_task(ask("10.0.0.2", "modest", "modest"))
-        while service.desk.waiting < 50:
+        while service.judge_queue.waiting < 50:
             await asyncio.sleep(0)
         gate.open.set()
         await asyncio.gather(*greedy, modest)
@@ -499,10 +498,10 @@ async def test_holders_of_tokens_take_turns(record: Record, tmp_path: Path) -> N
 
         asked = [ask("first-token-of-two", f"greedy{i}") for i in range(20)]
         async with asyncio.timeout(60):
-            while service.desk.waiting < 19:
+            while service.judge_queue.waiting < 19:
                 await asyncio.sleep(0)
             asked.append(ask("second-token-of-two", "modest"))
-            while service.desk.waiting < 20:
+            while service.judge_queue.waiting < 20:
                 await asyncio.sleep(0)
             gate.open.set()
             assert {answer.status_code for answer in await asyncio.gather(*asked)} == {200}
@@ -557,7 +556,7 @@ async def test_bodies_without_a_length_are_counted(visiting: Visiting) -> None:
     headers = {"content-type": "application/json"}
     async with visiting(gate, max_body=40_000, max_values=100, max_held=70_000) as (client, service):
         held = asyncio.create_task(client.post("/rm", json={"prompt": "p", "response": "r" * 30_000}))
-        while service.desk.in_flight < 1:
+        while service.judge_queue.in_flight < 1:
             await asyncio.sleep(0)
         answer = await client.post("/rm", content=chunks(39_000), headers=headers)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "busy")
@@ -568,6 +567,8 @@ async def test_bodies_without_a_length_are_counted(visiting: Visiting) -> None:
 
 
 def test_success_is_of_what_has_a_verdict() -> None:
-    board = Board(outcomes=Counter(success=3, failure=1, unscored=4))
-    assert board.success_share == 0.75
-    assert "75%" in status_page(board, "judge") and Board().success_share is None
+    metrics = Metrics()
+    assert "<strong>–</strong><span>success" in status_page(metrics, "judge")
+    for outcome, count in (("success", 3), ("failure", 1), ("unscored", 4)):
+        metrics.verdicts.labels(outcome).inc(count)
+    assert "<strong>75%</strong><span>success" in status_page(metrics, "judge")

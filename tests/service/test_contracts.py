@@ -15,9 +15,10 @@ import pytest
 from PIL import Image
 
 import prill
-from prill.io.temporary_images import _own_folder
 from prill.refine.rewards import RewardSpec
 from prill.service import ServiceSpec
+from prill.service.metrics import counts
+from prill.temporary.images import _own_folder
 from prill.testing import MockServer
 
 from .conftest import Visiting
@@ -287,12 +288,12 @@ async def test_faults_of_a_judge_lose_no_request(visiting: Visiting) -> None:
 
             refused = sum(await asyncio.gather(*(insist(number) for number in range(100))))
             assert refused > 0 and server.stats().requests == 100 + refused, "nothing was judged twice"
-            assert service.board.outcomes == {"success": 66, "failure": 34, "unscored": refused}
+            assert counts(service.metrics.verdicts) == {"success": 66, "failure": 34, "unscored": refused}
 
 
 async def test_many_requests_leave_nothing_behind(visiting: Visiting, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither objects nor the files of pictures: memory stays as it is, however long the service runs."""
-    monkeypatch.setattr("prill.service.desk.MAX_REMEMBERED", 10)
+    monkeypatch.setattr("prill.service.judge_queue.MAX_REMEMBERED", 10)
     async with visiting(Gate()) as (client, service):
 
         async def ask(numbers: range) -> int:
@@ -305,13 +306,13 @@ async def test_many_requests_leave_nothing_behind(visiting: Visiting, record: Re
             gc.collect()
             return len(gc.get_objects())
 
-        before = await ask(range(100))  # more than what the page and the desk remember
+        before = await ask(range(100))  # more than what the page and the queue remember
         files = len(os.listdir(_own_folder()))
         after = await ask(range(100, 300))
         assert after - before < 150, "of 200 requests; what is remembered alone would be more"
         assert len(os.listdir(_own_folder())) <= files
-    assert service.board.outcomes.total() > 0
-    assert service.admission.inside == service.desk.in_flight == service.desk.waiting == 0
+    assert sum(counts(service.metrics.verdicts).values()) > 0
+    assert service.admission.inside == service.judge_queue.in_flight == service.judge_queue.waiting == 0
 
 
 @pytest.mark.parametrize(

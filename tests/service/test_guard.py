@@ -10,6 +10,7 @@ import pytest
 
 from prill.errors import UsageError
 from prill.service import ServiceSpec
+from prill.service.metrics import counts
 
 from .conftest import Visiting
 from .gate import Gate
@@ -37,7 +38,7 @@ async def test_a_token_is_asked_for(visiting: Visiting, record: Record, token: s
             assert (await client.get(path)).status_code == 200
         assert (await client.post("/v1/score", json=body, headers={"authorization": f"Bearer {TOKEN}"})).status_code == 200
         assert (await client.post(f"/rm?key={TOKEN}", json={"prompt": "p", "response": "r"})).status_code == 200
-        assert service.board.outcomes.total() == 2
+        assert sum(counts(service.metrics.verdicts).values()) == 2
 
 
 async def test_tokens_take_as_long_to_compare(visiting: Visiting, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,8 +173,8 @@ async def test_metrics_and_page_tell_what_happened(visiting: Visiting, record: R
             assert words in page.text
         assert "default-src 'none'" in page.headers["content-security-policy"]
         assert (await client.get("/readyz")).status_code == 503  # the latest judgement broke
-        service.board.broke_at -= 60  # a cluster sends nothing to who is not ready: so this must end by itself
+        service.metrics.health.broke_at -= 60  # a cluster sends nothing to who is not ready: so this must end by itself
         assert (await client.get("/readyz")).status_code == 200
-        service.board.broke_at += 60
+        service.metrics.health.broke_at += 60
         await client.post("/rm", json={"response": "r", "label": record(id="again")})
         assert (await client.get("/readyz")).status_code == 200

@@ -26,9 +26,10 @@ from prill.evaluators.registry import JudgeConfig, make_judge
 from prill.refine.rewards import Reward, RewardConfig
 from prill.runs.serve import ServeConfig, make_served_reward
 from prill.service import ServiceSpec, make_service, serve
-from prill.service.server import server_of
+from prill.service.server import make_server
 from prill.types import Trajectory, Verdict
 
+from .conftest import answered
 from .gate import Gate
 
 HERE = Path(__file__).parent
@@ -158,10 +159,10 @@ def test_every_refusal_looks_alike(served: str) -> None:
 
 async def test_a_crowd_is_turned_away_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """More connections than any setting allows get the refusal of all others, which says when to come again."""
-    monkeypatch.setattr("prill.service.server._SPARE", 1)
+    monkeypatch.setattr("prill.service.draining._SPARE", 1)
     spec = ServiceSpec(port=0, queue=1, door=1)
     service = make_service(Reward(Gate()), spec)
-    server = server_of(service, spec)
+    server = make_server(service, spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         task = asyncio.create_task(server._serve([listening]))
         port = listening.getsockname()[1]
@@ -178,7 +179,7 @@ async def test_a_crowd_is_turned_away_alike(monkeypatch: pytest.MonkeyPatch) -> 
         for answer in answers[2:]:
             status, headers, body = refusal(answer)
             assert (status, headers["retry-after"], headers["connection"], body["code"]) == (503, "5", "close", "busy")
-        assert service.board.requests["other", 503] == 2
+        assert answered(service, "other", 503) == 2
         for writer in connections:
             writer.close()
         await asyncio.gather(*(writer.wait_closed() for writer in connections), return_exceptions=True)
@@ -192,7 +193,7 @@ async def test_an_error_of_its_own_tells_nothing(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("prill.service.routes.status_page", bug)
     spec = ServiceSpec(port=0)
-    server = server_of(make_service(Reward(Gate()), spec), spec)
+    server = make_server(make_service(Reward(Gate()), spec), spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         task = asyncio.create_task(server._serve([listening]))
         reader, writer = await asyncio.open_connection("127.0.0.1", listening.getsockname()[1])
@@ -207,7 +208,7 @@ async def test_an_error_of_its_own_tells_nothing(monkeypatch: pytest.MonkeyPatch
 
 def test_errors_are_logged_without_words(caplog: pytest.LogCaptureFixture) -> None:
     spec = ServiceSpec(port=0)
-    server_of(make_service(Reward(Gate()), spec), spec)
+    make_server(make_service(Reward(Gate()), spec), spec)
     words = "words of a page"
     try:
         raise KeyError(words.upper())
@@ -219,10 +220,10 @@ def test_errors_are_logged_without_words(caplog: pytest.LogCaptureFixture) -> No
 
 async def test_half_a_request_line_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that does not begin a request in time is closed, also after a first request on it."""
-    monkeypatch.setattr("prill.service.server._HEAD_SECONDS", 0.2)
-    monkeypatch.setattr("prill.service.server._KEEP_ALIVE", 1)
+    monkeypatch.setattr("prill.service.draining._HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("prill.service.draining._KEEP_ALIVE", 1)
     spec = ServiceSpec(port=0)
-    server = server_of(make_service(Reward(Gate()), spec), spec)
+    server = make_server(make_service(Reward(Gate()), spec), spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         task = asyncio.create_task(server._serve([listening]))
         port = listening.getsockname()[1]
@@ -251,11 +252,11 @@ class Verbose(Gate):
 @pytest.mark.parametrize("case", ["closed", "idle", "ending"])
 async def test_unread_answers_hold_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever does not read loses the connection: after the answer, when it is idle, or when the service ends."""
-    monkeypatch.setattr("prill.service.server._SEND_SECONDS", 0.2)
-    monkeypatch.setattr("prill.service.server._KEEP_ALIVE", 0.2 if case == "idle" else 75)
+    monkeypatch.setattr("prill.service.draining._SEND_SECONDS", 0.2)
+    monkeypatch.setattr("prill.service.draining._KEEP_ALIVE", 0.2 if case == "idle" else 75)
     spec = ServiceSpec(port=0)
     service = make_service(Reward(Verbose()), spec)
-    server = server_of(service, spec)
+    server = make_server(service, spec)
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as mute:
         task = asyncio.create_task(server._serve([listening]))
         mute.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -266,7 +267,7 @@ async def test_unread_answers_hold_nothing(case: str, monkeypatch: pytest.Monkey
         lines += [f"Content-Length: {len(body)}", "Connection: close" if case == "closed" else "X: y"]
         await asyncio.get_running_loop().sock_sendall(mute, "\r\n".join([*lines, "", body]).encode())
         async with asyncio.timeout(60):
-            while not service.board.requests["/v1/score", 200]:
+            while not answered(service, "/v1/score", 200):
                 await asyncio.sleep(0.01)
             assert server.server_state.connections, "most of the answer is still to be read"
             while case != "ending" and server.server_state.connections:
@@ -321,7 +322,7 @@ def test_a_told_address_hears_signals() -> None:
 async def test_term_while_it_starts_is_an_end() -> None:
     """Some supervisor may send the signal before the server runs."""
     spec = ServiceSpec(port=0)
-    server = server_of(make_service(Reward(Gate()), spec), spec)
+    server = make_server(make_service(Reward(Gate()), spec), spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server.handle_exit(signal.SIGTERM, None)
         await asyncio.wait_for(server._serve([listening]), 60)
@@ -335,7 +336,7 @@ async def test_an_end_nobody_hears_of_is_one() -> None:
         raise OSError("no such terminal")
 
     spec = ServiceSpec(port=0)
-    server = server_of(make_service(Reward(Gate()), spec), spec, ending)
+    server = make_server(make_service(Reward(Gate()), spec), spec, ending)
     asyncio.get_running_loop().set_exception_handler(lambda loop, problem: None)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server.handle_exit(signal.SIGTERM, None)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from prill.service.contracts import NemoGym
-from prill.service.intake import Intake
+from prill.service.request_parsing import RequestParser
 from prill.types import Action, Trajectory
 
 from .test_bounds import noise
@@ -42,7 +42,7 @@ def made(*items: dict[str, Any]) -> Trajectory:
     """The trajectory of a response that was shown a picture of 10x10 pixels first."""
     shown = {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "image_url": PICTURE}}
     asked = {"input": "Buy green tea"}
-    return NemoGym(asked, {"output": [shown, *items]}).made(Intake())
+    return NemoGym(asked, {"output": [shown, *items]}).made(RequestParser())
 
 
 def sent(name: str) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from PIL import Image
 
 from prill.errors import InputError
 from prill.evaluators.baselines import SelfReport
+from prill.io.images import open_checked
 from prill.io.store import read_trajectories, write_trajectories
-from prill.models.images import open_checked
 from prill.scoring.scorer import verdict_key
 from prill.types import Action, Observation, Step, Task, Trajectory
 

@@ -23,19 +23,27 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack
 from msgspec import Meta
 
 from prill.errors import PrillError, Truncated, Unparsable, UsageError
+from prill.models.calls import Call, image_files, is_transcribed, note, turns_of
 from prill.models.client import PIXEL_BUDGET
 from prill.models.devices import hold
-from prill.models.dialect import TOP_LOGPROBS, RepetitionPenalty, Temperature, TopK, TopP, sampling_options
-from prill.models.images import ImageEncoder, ImageFormat
 from prill.models.ledger import Ledger, Price, queued
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.trained import expect_trained
 from prill.models.local.weights import Generation, Prepared, Weights, check_adapter, load, window_of
 from prill.models.prompts import call_code
 from prill.models.replies import excerpt
-from prill.models.wire import worded
+from prill.models.request import (
+    TOP_LOGPROBS,
+    ImageEncoder,
+    ImageFormat,
+    RepetitionPenalty,
+    Temperature,
+    TopK,
+    TopP,
+    sampling_options,
+    worded,
+)
 from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
-from prill.transcripts.calls import Call, image_files, is_transcribed, note, turns_of
 from prill.types import Usage
 
 if TYPE_CHECKING:

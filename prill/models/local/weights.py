@@ -24,10 +24,10 @@ from typing import Any
 
 from prill.errors import CallTimeout, ContextTooLong, EndpointError, MissingExtra, PrillError, UsageError
 from prill.io.checksums import Checksums
-from prill.models.dialect import Sampling
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
 from prill.models.replies import excerpt
+from prill.models.request import Sampling
 from prill.protocols import Token
 
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")

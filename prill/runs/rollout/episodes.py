@@ -22,8 +22,8 @@ from prill.episodes.record import Episode, Recorded, record
 from prill.errors import UsageError
 from prill.evaluators.labels import TEMPLATE
 from prill.models.devices import at_the_same_time
-from prill.models.guard import PATIENCE
 from prill.models.registry import ModelLike
+from prill.models.transport import PATIENCE
 from prill.policies.registry import POLICIES, PolicyLike
 from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
 from prill.runs.base import run_budget

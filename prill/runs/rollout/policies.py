@@ -11,7 +11,6 @@ from prill.config.values import name_of
 from prill.emulators.settings import EnvironmentConfig, Scripts, as_text
 from prill.errors import UsageError
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
-from prill.pages.steps import Marking
 from prill.policies.registry import (
     POLICIES,
     Fingerprinted,
@@ -50,7 +49,7 @@ class PolicyPlan:
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     plays: frozenset[str] | None = None
     page_text: str | None = None
-    marking: Marking | None = None
+    marking: object | None = None
     asks_model: bool = False
 
 
@@ -129,7 +128,7 @@ def plan_policy(
         fingerprint,
         getattr(one, "plays", None),
         getattr(one, "page_text", None),
-        _marking(one),
+        getattr(one, "marking", None),
         asked is not None,
     )
 
@@ -235,13 +234,6 @@ def _plan_scripts(scripts: Scripts, behaviours: tuple[str, ...]) -> PolicyPlan:
     return PolicyPlan(
         "scripted", "scripted", lambda case: scripts.play(case.task, case.seed, case.behaviour or "solve"), plays=scripts.plays
     )
-
-
-def _marking(policy: Policy) -> Marking | None:
-    """What the policy says, or what goes with the form of its answers; None where it says nothing."""
-    form = getattr(getattr(policy, "spec", None), "form", None)
-    said: Marking | None = getattr(policy, "marking", None)
-    return said or (Marking("multi-choice") if form == "choice" else None)
 
 
 def _of_model(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from prill.episodes.run_folder import LABELS
 from prill.io.kinds import INTERRUPTED, TRAJECTORIES
 from prill.io.outputs import check_output, expect_place
 from prill.io.store import read_labels, read_trajectories
+from prill.io.tables import data_frame
 from prill.policies.scripted.policy import BEHAVIOURS
 from prill.runs.base import synchronous, wait_for
 from prill.runs.plan import RunPlan
@@ -78,8 +79,6 @@ class RolloutResult:
 
     def to_pandas(self) -> Any:
         """A row for each trajectory in the folder: id, goal, agent, steps, success, answer, error."""
-        import pandas
-
         success = {label.id: label.success for label in self.labels()}
         rows = [
             {
@@ -93,7 +92,7 @@ class RolloutResult:
             }
             for one in self.trajectories()
         ]
-        return pandas.DataFrame(rows, columns=["id", "goal", "agent", "steps", "success", "answer", "error"])
+        return data_frame(rows, columns=["id", "goal", "agent", "steps", "success", "answer", "error"])
 
     def table(self) -> dict[str, Any]:
         """The counts and the folder, as `--json` prints them."""

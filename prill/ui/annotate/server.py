@@ -14,16 +14,16 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
 from prill.errors import InputError, UsageError
-from prill.models.images import read_image
+from prill.io.images import read_image
 from prill.types import Observation
 from prill.ui.annotate.history import ConflictError
 from prill.ui.annotate.session import Decision, Session
+from prill.ui.templates import read_part, render
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -123,13 +123,11 @@ def application(session: Session | Site, port: int, token: str) -> web.Applicati
 
     async def page(request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
-        own = files(__package__)
         if name:
-            body = (files("prill.ui") if name in _SHARED else own).joinpath(name).read_bytes()
+            text = read_part(f"ui/{name}" if name in _SHARED else f"ui/annotate/{name}")
         else:
-            head = own.joinpath("head.html").read_bytes().replace(b"$home", site.home.encode())
-            body = head + own.joinpath(f"{site.home}.html").read_bytes()
-        return web.Response(body=body, content_type=_PAGE[name], charset="utf-8")
+            text = render(f"ui/annotate/{site.home}.html", home=site.home)
+        return web.Response(text=text, content_type=_PAGE[name], charset="utf-8")
 
     app.router.add_get("/{token}/{name:((look|common|page|captions)\\.js|(look|page)\\.css)?}", page)
     for path, read, write in site.routes():

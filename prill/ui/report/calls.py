@@ -12,8 +12,8 @@ from prill.io.store import encode
 from prill.transcripts import Call, ImageFile, Transcript, read_transcripts
 from prill.ui.report.entries import Judge, cut
 
-MOST_CALL_TEXT = 8000  # characters of one message or reply
-MOST_CALLS_TEXT = 80_000  # characters of all calls of a verdict: what comes after them is left out
+MAX_CALL_TEXT = 8000  # characters of one message or reply
+MAX_CALLS_TEXT = 80_000  # characters of all calls of a verdict: what comes after them is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def packed_calls(judge: Judge) -> Mapping[str, bytes]:
 def exchanges(transcript: Transcript) -> Exchanges:
     """The calls with long texts cut, as many as a page has room for."""
     calls: list[Exchange] = []
-    room = MOST_CALLS_TEXT
+    room = MAX_CALLS_TEXT
     for call in transcript.calls:
         exchange = _exchange(call)
         texts = (exchange.reply, exchange.reasoning, exchange.error, *(line.text for line in exchange.messages))
@@ -75,10 +75,10 @@ def exchanges(transcript: Transcript) -> Exchanges:
 def _exchange(call: Call) -> Exchange:
     return Exchange(
         model=call.model,
-        messages=tuple(Line(turn.role, cut("\n\n".join(map(_words, turn.parts)), MOST_CALL_TEXT)) for turn in call.messages),
-        reply=call.reply and cut(call.reply, MOST_CALL_TEXT),
-        reasoning=call.reasoning and cut(call.reasoning, MOST_CALL_TEXT),
-        error=call.error and cut(call.error, MOST_CALL_TEXT),
+        messages=tuple(Line(turn.role, cut("\n\n".join(map(_words, turn.parts)), MAX_CALL_TEXT)) for turn in call.messages),
+        reply=call.reply and cut(call.reply, MAX_CALL_TEXT),
+        reasoning=call.reasoning and cut(call.reasoning, MAX_CALL_TEXT),
+        error=call.error and cut(call.error, MAX_CALL_TEXT),
         prompt_tokens=call.prompt_tokens,
         completion_tokens=call.completion_tokens,
         seconds=call.seconds,

@@ -17,8 +17,8 @@ from prill.transcripts import transcript_folder
 from prill.types import Action, EvaluatorInfo, Findings, LabelRecord, Observation, Opinion, Step, Task, Trajectory, Verdict
 from prill.ui.report.pictures import Picture
 
-MOST_TEXT = 4000  # characters of a state's text, a thought, an answer or a reason that the page keeps
-_MOST_WORDS = 600  # characters of a goal in the list, of a typed value, of a URL
+MAX_TEXT = 4000  # characters of a state's text, a thought, an answer or a reason that the page keeps
+_MAX_WORDS = 600  # characters of a goal in the list, of a typed value, of a URL
 Outcome = Literal["success", "failure", "unscored", "undecided", ""]
 _NO_EVALUATOR = EvaluatorInfo("", "")
 
@@ -136,7 +136,7 @@ def row(
         )
     return Row(
         id=item.id,
-        goal=cut(item.task.goal, _MOST_WORDS),
+        goal=cut(item.task.goal, _MAX_WORDS),
         site=item.task.site,
         agent=item.agent,
         platform=item.task.platform,
@@ -145,7 +145,7 @@ def row(
         truth=truth_outcome,
         outcomes=outcomes,
         scores=scores,
-        parts=tuple(part and cut(part, _MOST_WORDS) for part in (slice_value(item, key) for key in keys)),
+        parts=tuple(part and cut(part, _MAX_WORDS) for part in (slice_value(item, key) for key in keys)),
     )
 
 
@@ -165,12 +165,12 @@ def detail(
 ) -> Detail:
     """The detail of a trajectory, long texts cut."""
     verdicts = tuple(_short_verdict(judge.verdicts.get(item.id)) for judge in judges)
-    noted = tuple(replace(label, note=label.note and cut(label.note, MOST_TEXT)) for label in labels)
+    noted = tuple(replace(label, note=label.note and cut(label.note, MAX_TEXT)) for label in labels)
     if isinstance(item, BadLine):
         return Detail(trajectory=None, notes="", pictures=(), verdicts=verdicts, labels=noted)
     return Detail(
         trajectory=_shortened(item),
-        notes=cut(msgspec.json.format(encode(item.metadata), indent=2).decode(), MOST_TEXT) if item.metadata else "",
+        notes=cut(msgspec.json.format(encode(item.metadata), indent=2).decode(), MAX_TEXT) if item.metadata else "",
         pictures=tuple(picture(state.screenshot) if state.screenshot else None for state in item.observations),
         verdicts=verdicts,
         labels=noted,
@@ -193,48 +193,48 @@ def _outcome(success: bool | None, otherwise: Outcome) -> Outcome:
 
 def _shortened(trajectory: Trajectory) -> Trajectory:
     turns = tuple(
-        Trajectory(id="", task=Task(goal=cut(turn.task.goal, MOST_TEXT)), answer=turn.answer and cut(turn.answer, MOST_TEXT))
+        Trajectory(id="", task=Task(goal=cut(turn.task.goal, MAX_TEXT)), answer=turn.answer and cut(turn.answer, MAX_TEXT))
         for turn in trajectory.task.earlier
     )
     return replace(
         trajectory,
-        task=replace(trajectory.task, goal=cut(trajectory.task.goal, MOST_TEXT), earlier=turns),
+        task=replace(trajectory.task, goal=cut(trajectory.task.goal, MAX_TEXT), earlier=turns),
         steps=tuple(
-            Step(_short_state(step.observation), _short_action(step.action), step.thought and cut(step.thought, MOST_TEXT))
+            Step(_short_state(step.observation), _short_action(step.action), step.thought and cut(step.thought, MAX_TEXT))
             for step in trajectory.steps
         ),
         final=trajectory.final and _short_state(trajectory.final),
-        answer=trajectory.answer and cut(trajectory.answer, MOST_TEXT),
+        answer=trajectory.answer and cut(trajectory.answer, MAX_TEXT),
         metadata={},
-        error=trajectory.error and cut(trajectory.error, MOST_TEXT),
+        error=trajectory.error and cut(trajectory.error, MAX_TEXT),
     )
 
 
 def _short_state(state: Observation) -> Observation:
     return Observation(
         screenshot=None,  # the picture stands for it; the path says more about the disk than a reader should see
-        text=state.text and cut(state.text, MOST_TEXT),
-        url=state.url and cut(state.url, _MOST_WORDS),
-        caption=state.caption and cut(state.caption, MOST_TEXT),
+        text=state.text and cut(state.text, MAX_TEXT),
+        url=state.url and cut(state.url, _MAX_WORDS),
+        caption=state.caption and cut(state.caption, MAX_TEXT),
     )
 
 
 def _short_action(action: Action) -> Action:
     return replace(
         action,
-        text=cut(action.text, _MOST_WORDS),
-        target=action.target and cut(action.target, _MOST_WORDS),
-        value=action.value and cut(action.value, _MOST_WORDS),
+        text=cut(action.text, _MAX_WORDS),
+        target=action.target and cut(action.target, _MAX_WORDS),
+        value=action.value and cut(action.value, _MAX_WORDS),
     )
 
 
 def _short_verdict(verdict: Verdict | None) -> Verdict | None:
     if verdict is None:
         return None
-    steps = verdict.steps and tuple(replace(step, reason=cut(step.reason, MOST_TEXT)) for step in verdict.steps)
+    steps = verdict.steps and tuple(replace(step, reason=cut(step.reason, MAX_TEXT)) for step in verdict.steps)
     return replace(
         verdict,
-        reason=cut(verdict.reason, MOST_TEXT),
+        reason=cut(verdict.reason, MAX_TEXT),
         steps=steps,
         findings=verdict.findings and _short_findings(verdict.findings),
         opinions=verdict.opinions and tuple(map(_short_opinion, verdict.opinions)),
@@ -244,7 +244,7 @@ def _short_verdict(verdict: Verdict | None) -> Verdict | None:
 
 
 def _short_retry(retry: Retry) -> Retry:
-    lesson, problem = (text and cut(text, MOST_TEXT) for text in (retry.lesson, retry.problem))
+    lesson, problem = (text and cut(text, MAX_TEXT) for text in (retry.lesson, retry.problem))
     return replace(retry, lesson=lesson, problem=problem)
 
 
@@ -252,15 +252,15 @@ def _short_findings(findings: Findings) -> Findings:
     return replace(
         findings,
         criteria=tuple(
-            replace(criterion, text=cut(criterion.text, MOST_TEXT), reason=cut(criterion.reason, MOST_TEXT))
+            replace(criterion, text=cut(criterion.text, MAX_TEXT), reason=cut(criterion.reason, MAX_TEXT))
             for criterion in findings.criteria
         ),
-        not_executable=findings.not_executable and cut(findings.not_executable, MOST_TEXT),
-        side_effects=tuple(cut(effect, MOST_TEXT) for effect in findings.side_effects),
-        key_points=tuple(cut(point, MOST_TEXT) for point in findings.key_points),
-        frames=tuple(replace(frame, description=cut(frame.description, MOST_TEXT)) for frame in findings.frames),
+        not_executable=findings.not_executable and cut(findings.not_executable, MAX_TEXT),
+        side_effects=tuple(cut(effect, MAX_TEXT) for effect in findings.side_effects),
+        key_points=tuple(cut(point, MAX_TEXT) for point in findings.key_points),
+        frames=tuple(replace(frame, description=cut(frame.description, MAX_TEXT)) for frame in findings.frames),
     )
 
 
 def _short_opinion(opinion: Opinion) -> Opinion:
-    return replace(opinion, judge=cut(opinion.judge, _MOST_WORDS), reason=cut(opinion.reason, MOST_TEXT))
+    return replace(opinion, judge=cut(opinion.judge, _MAX_WORDS), reason=cut(opinion.reason, MAX_TEXT))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+
+from markupsafe import Markup
+
+from prill.ui.svg import el, picture
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 420, 260, 56, 44
 _LETTER = 7.5  # how wide a letter of a title is, about
@@ -58,22 +61,21 @@ def line_chart(
     along = _HorizontalAxis.for_lines(last, len(lines)) if whole else _HorizontalAxis(last)
     ticks = along.whole_ticks if whole else [0.0, 0.25, 0.5, 0.75, 1.0]
     up = _Upward.around(lines, level) if close else _Upward()
-    height = _TOP + _HEIGHT + 50 + 18 * (len(lines) + (level is not None))
-    parts = _head(title, _LEFT, _LEFT + _WIDTH + 30, height)
+    marks: list[Markup] = []
     for share in up.ticks:
         y = up(share)
-        parts.append(f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_LEFT + _WIDTH}" y2="{y:.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>')
+        marks.append(el("line", x1=_LEFT, y1=y, x2=_LEFT + _WIDTH, y2=y, stroke="#ddd"))
+        marks.append(el("text", f"{share:.0%}", x=_LEFT - 8, y=y + 4, text_anchor="end"))
     for tick in ticks:
-        x = along(tick)
         words = f"{tick:g}" if whole else f"{tick:.0%}"
-        parts.append(f'<text x="{x:.1f}" y="{_TOP + _HEIGHT + 18}" text-anchor="middle">{words}</text>')
-    parts.append(f'<text x="{_LEFT + _WIDTH / 2}" y="{_TOP + _HEIGHT + 36}" text-anchor="middle">{escape(across)}</text>')
+        marks.append(el("text", words, x=along(tick), y=_TOP + _HEIGHT + 18, text_anchor="middle"))
+    marks.append(el("text", across, x=_LEFT + _WIDTH / 2, y=_TOP + _HEIGHT + 36, text_anchor="middle"))
     if level is not None:
-        parts += _band(level, up, len(lines))
+        marks += _band(level, up, len(lines))
     for i, line in enumerate(lines):
-        parts += _drawn(line, i, along, up, along.step * (i - (len(lines) - 1) / 2))
-    return "\n".join([*parts, "</svg>", ""])
+        marks += _drawn(line, i, along, up, along.step * (i - (len(lines) - 1) / 2))
+    height = _TOP + _HEIGHT + 50 + 18 * (len(lines) + (level is not None))
+    return _picture(title, _LEFT, _LEFT + _WIDTH + 30, height, marks)
 
 
 def row_chart(title: str, names: Sequence[str], lines: Sequence[Line]) -> str:
@@ -86,35 +88,40 @@ def row_chart(title: str, names: Sequence[str], lines: Sequence[Line]) -> str:
     ]
     left, step = 20 + max((round(_LETTER * len(name)) for name in names), default=0), 20 + 10 * max(map(len, rows), default=1)
     bottom = _TOP + step * len(names)
-    parts = _head(title, 12, left + _WIDTH + 30, bottom + 40 + 18 * len(lines))
+    marks: list[Markup] = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         x = left + _WIDTH * share
-        parts.append(f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{bottom}" stroke="#ddd"/>')
-        parts.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{share:.0%}</text>')
-    for at, (name, marks) in enumerate(zip(names, rows, strict=True)):
+        marks.append(el("line", x1=x, y1=_TOP, x2=x, y2=bottom, stroke="#ddd"))
+        marks.append(el("text", f"{share:.0%}", x=x, y=bottom + 18, text_anchor="middle"))
+    for at, (name, points) in enumerate(zip(names, rows, strict=True)):
         top = _TOP + step * at
-        parts.append(f'<line x1="{left}" y1="{top}" x2="{left + _WIDTH}" y2="{top}" stroke="#ddd"/>')
-        parts.append(f'<text x="{left - 8}" y="{top + step / 2 + 4:.1f}" text-anchor="end">{escape(name)}</text>')
-        for place, (i, line, point) in enumerate(marks):
-            parts += _row_mark(i, line.name, point, left, top + 15 + 10 * place)
+        marks.append(el("line", x1=left, y1=top, x2=left + _WIDTH, y2=top, stroke="#ddd"))
+        marks.append(el("text", name, x=left - 8, y=top + step / 2 + 4, text_anchor="end"))
+        for place, (i, line, point) in enumerate(points):
+            marks += _row_mark(i, line.name, point, left, top + 15 + 10 * place)
     for i, line in enumerate(lines):
         y = bottom + 40 + 18 * i
-        parts.append(f'<path d="{_SHAPES[i % len(_SHAPES)]}" transform="translate(18 {y - 4})" {_row_look(i)}/>')
-        shown = fitted(line.name, left + _WIDTH - 10, _SMALL_LETTER)
-        parts.append(f'<text x="32" y="{y}"><title>{escape(line.name)}</title>{escape(shown)}</text>')
-    return "\n".join([*parts, "</svg>", ""])
+        marks.append(el("path", d=_shape(i), transform=f"translate(18 {y - 4})", **_row_look(i)))
+        marks.append(_label(line.name, fitted(line.name, left + _WIDTH - 10, _SMALL_LETTER), 32, y))
+    return _picture(title, 12, left + _WIDTH + 30, bottom + 40 + 18 * len(lines), marks)
 
 
-def _head(title: str, left: int, width: int, height: int) -> list[str]:
-    """How a picture begins. A title that is too long for it is shown without its middle; the pointer tells it whole."""
-    shown = fitted(title, width - left, _LETTER)
-    return [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        'font-family="sans-serif" font-size="12" role="img">',
-        f"<title>{escape(title)}</title>",
-        '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="{left}" y="22" font-size="14">{escape(shown)}</text>',
-    ]
+def _picture(title: str, left: int, width: int, height: int, marks: Sequence[Markup]) -> str:
+    """The whole picture. A title that is too long for it is shown without its middle; the pointer tells it whole."""
+    shown = el("text", fitted(title, width - left, _LETTER), x=left, y=22, font_size=14)
+    return picture(title, (width, height), shown, *marks, font_size=12)
+
+
+def _label(name: str, shown: str, x: int, y: int) -> Markup:
+    return el("text", el("title", name), shown, x=x, y=y)
+
+
+def _colour(i: int) -> str:
+    return _COLOURS[i % len(_COLOURS)]
+
+
+def _shape(i: int) -> str:
+    return _SHAPES[i % len(_SHAPES)]
 
 
 def fitted(text: str, width: float, letter: float) -> str:
@@ -123,55 +130,52 @@ def fitted(text: str, width: float, letter: float) -> str:
     return text if len(text) <= room else f"{text[: room // 2 - 1]}…{text[-room // 2 :]}"
 
 
-def _row_mark(i: int, name: str, point: Point, left: int, y: int) -> list[str]:
-    words, parts = f"{name}: {point.share:.1%} ({point.words})", []
+def _row_mark(i: int, name: str, point: Point, left: int, y: int) -> list[Markup]:
+    words, marks = f"{name}: {point.share:.1%} ({point.words})", []
     if not i:
         words += f", interval {point.low:.1%} to {point.high:.1%}"
         low, high = (left + _WIDTH * end for end in (point.low, point.high))
-        parts.append(f'<path d="M{low:.1f} {y}H{high:.1f}" stroke="{_COLOURS[0]}" stroke-width="2"/>')
-    place = f'd="{_SHAPES[i % len(_SHAPES)]}" transform="translate({left + _WIDTH * point.share:.1f} {y})"'
-    return [*parts, f"<path {place} {_row_look(i)}><title>{escape(words)}</title></path>"]
+        marks.append(el("path", d=f"M{low:.1f} {y}H{high:.1f}", stroke=_colour(0), stroke_width=2))
+    place = f"translate({left + _WIDTH * point.share:.1f} {y})"
+    return [*marks, el("path", el("title", words), d=_shape(i), transform=place, **_row_look(i))]
 
 
-def _row_look(i: int) -> str:
-    colour = _COLOURS[i % len(_COLOURS)]
-    return f'fill="{"white" if i else colour}" stroke="{colour}" stroke-width="1.5"'
+def _row_look(i: int) -> dict[str, str]:
+    return {"fill": "white" if i else _colour(i), "stroke": _colour(i), "stroke_width": "1.5"}
 
 
-def _drawn(line: Line, i: int, along: _HorizontalAxis, up: _Upward, shift: float) -> list[str]:
-    colour, shape = _COLOURS[i % len(_COLOURS)], _SHAPES[i % len(_SHAPES)]
+def _drawn(line: Line, i: int, along: _HorizontalAxis, up: _Upward, shift: float) -> list[Markup]:
+    colour, shape = _colour(i), _shape(i)
     places = [(along(point.x) + shift, point) for point in line.points]
-    path = "L".join(f"{x:.1f} {up(point.share):.1f}" for x, point in places)
-    parts = [f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>'] if len(places) > 1 else []
+    path = "M" + "L".join(f"{x:.1f} {up(point.share):.1f}" for x, point in places)
+    marks = [el("path", d=path, fill="none", stroke=colour, stroke_width=2)] if len(places) > 1 else []
     for x, point in places:
-        parts.append(f'<line x1="{x:.1f}" y1="{up(point.low):.1f}" x2="{x:.1f}" y2="{up(point.high):.1f}" stroke="{colour}"/>')
+        marks.append(el("line", x1=x, y1=up(point.low), x2=x, y2=up(point.high), stroke=colour))
         for at, share in point.dots:
-            words = escape(f"{line.name}: {share:.1%}")
-            place = f'cx="{along(at) + shift:.1f}" cy="{up(share):.1f}"'
-            parts.append(f'<circle {place} r="2.5" fill="white" stroke="{colour}"><title>{words}</title></circle>')
-        words = escape(f"{line.name}: {point.share:.1%} ({point.words}), interval {point.low:.1%} to {point.high:.1%}")
-        place = f"translate({x:.1f} {up(point.share):.1f})"
-        parts.append(f'<path d="{shape}" transform="{place}" fill="{colour}"><title>{words}</title></path>')
+            words, place = f"{line.name}: {share:.1%}", {"cx": along(at) + shift, "cy": up(share)}
+            marks.append(el("circle", el("title", words), r=2.5, fill="white", stroke=colour, **place))
+        words = f"{line.name}: {point.share:.1%} ({point.words}), interval {point.low:.1%} to {point.high:.1%}"
+        where = f"translate({x:.1f} {up(point.share):.1f})"
+        marks.append(el("path", el("title", words), d=shape, transform=where, fill=colour))
     y = _legend(i)
-    parts.append(f'<path d="{shape}" transform="translate({_LEFT + 6} {y - 4})" fill="{colour}"/>')
-    parts.append(f'<text x="{_LEFT + 20}" y="{y}"><title>{escape(line.name)}</title>{escape(_named(line.name))}</text>')
-    return parts
+    marks.append(el("path", d=shape, transform=f"translate({_LEFT + 6} {y - 4})", fill=colour))
+    return [*marks, _label(line.name, _named(line.name), _LEFT + 20, y)]
 
 
 def _named(name: str) -> str:
     return fitted(name, _WIDTH + 10, _SMALL_LETTER)
 
 
-def _band(level: Level, up: _Upward, i: int) -> list[str]:
-    words = escape(f"{level.name}: {level.share:.1%}, interval {level.low:.1%} to {level.high:.1%}")
-    dashed = 'stroke="#555" stroke-dasharray="6 4"'
-    y, row = up(level.share), _legend(i)
+def _band(level: Level, up: _Upward, i: int) -> list[Markup]:
+    words = f"{level.name}: {level.share:.1%}, interval {level.low:.1%} to {level.high:.1%}"
+    dashed = {"stroke": "#555", "stroke_dasharray": "6 4"}
+    y, row, top = up(level.share), _legend(i), up(level.high)
+    band = {"x": _LEFT, "y": top, "width": _WIDTH, "height": up(level.low) - top}
     return [
-        f'<rect x="{_LEFT}" y="{up(level.high):.1f}" width="{_WIDTH}" height="{up(level.low) - up(level.high):.1f}" '
-        f'fill="#000" fill-opacity="0.07"><title>{words}</title></rect>',
-        f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_LEFT + _WIDTH}" y2="{y:.1f}" {dashed}/>',
-        f'<line x1="{_LEFT - 2}" y1="{row - 4}" x2="{_LEFT + 14}" y2="{row - 4}" {dashed}/>',
-        f'<text x="{_LEFT + 20}" y="{row}"><title>{escape(level.name)}</title>{escape(_named(level.name))}</text>',
+        el("rect", el("title", words), fill="#000", fill_opacity=0.07, **band),
+        el("line", x1=_LEFT, y1=y, x2=_LEFT + _WIDTH, y2=y, **dashed),
+        el("line", x1=_LEFT - 2, y1=row - 4, x2=_LEFT + 14, y2=row - 4, **dashed),
+        _label(level.name, _named(level.name), _LEFT + 20, row),
     ]
 
 

@@ -7,18 +7,16 @@ page's policy lets no script run but its own, and lets nothing be fetched but th
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
-import re
 import shutil
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import BinaryIO
+
+from markupsafe import Markup
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
@@ -30,32 +28,14 @@ from prill.io.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 from prill.ui.report.calls import packed_calls
 from prill.ui.report.entries import Judge, Retry, Row, detail, row, series_of
-from prill.ui.report.markup import Markup, el, joined
 from prill.ui.report.pictures import Pictures
-from prill.ui.report.summary import Contents, summary
+from prill.ui.report.summary import Contents, Summary, summary
+from prill.ui.templates import render_page
 
-_HERE = Path(__file__).parent
-_FILTER_KEYS = (
-    "site",
-    "agent",
-    "platform",
-    "truncated",
-)  # what the list can always be filtered by, where trajectories differ in it
-_SCRIPTS = (
-    "dom.js",
-    "picture.js",
-    "steps.js",
-    "verdicts.js",
-    "timeline.js",
-    "calls.js",
-    "print.js",
-    "attempts.js",
-    "detail.js",
-    "filters.js",
-    "list.js",
-    "address.js",
-    "main.js",
-)
+# What the list can always be filtered by, where trajectories differ in it.
+_FILTER_KEYS = ("site", "agent", "platform", "truncated")
+_NAMES = "dom picture steps verdicts timeline calls print attempts detail filters list address main"
+_SCRIPTS = ("ui/look.js", *(f"ui/report/{name}.js" for name in _NAMES.split()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,49 +167,17 @@ def _json(record: object) -> bytes:
     return data
 
 
-def _frame(title: str, summary: Markup, overview: bytes) -> tuple[bytes, bytes]:
+def _frame(title: str, summary: Summary, overview: bytes) -> tuple[bytes, bytes]:
     """What stands before the trajectories, and what stands behind them."""
-    style = "".join(path.read_text(encoding="utf-8") for path in (_HERE.parent / "look.css", _HERE / "page.css"))
-    code = "\n".join(
-        path.read_text(encoding="utf-8") for path in (_HERE.parent / "look.js", *(_HERE / name for name in _SCRIPTS))
+    page = render_page(
+        "ui/report/page.html",
+        styles=("ui/report/page.css",),
+        scripts=_SCRIPTS,
+        images="'self' file: data:",
+        generator="prill report",
+        title=title,
+        summary=summary,
+        overview=Markup(overview.decode()),
     )
-    script = f'(() => {{\n"use strict";\n{code}}})();\n'
-    policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
-        "img-src 'self' file: data:; base-uri 'none'; form-action 'none'"
-    )
-    page = (_HERE / "page.html").read_text(encoding="utf-8")
-    parts = {
-        "policy": escape(policy),
-        "title": escape(title),
-        "style": style,
-        "summary": summary,
-        "overview": overview.decode(),
-        "script": script,
-    }
-    # Split first, so that a mark inside a part is never taken for one of the page.
-    opening, closing = (
-        "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(re.split(r"\{\{(\w+)\}\}", half)))
-        for half in page.split("{{trajectories}}\n")
-    )
-    return opening.encode(), closing.encode()
-
-
-def plain_page(title: str, body: Markup) -> str:
-    """A page with the look of the report and without scripts: tables, figures and words."""
-    style = "".join(path.read_text(encoding="utf-8") for path in (_HERE.parent / "look.css", _HERE / "page.css"))
-    policy = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
-    head = joined(
-        Markup('<meta charset="utf-8">\n<meta name="generator" content="prill report">\n'),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'),
-        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">\n'),
-        el("title", title),
-        el("style", Markup(style)),
-    )
-    bar = el("header", el("h1", title), class_="bar")
-    whole = el("html", el("head", head), el("body", bar, el("main", body, id="summary", tabindex=-1)), lang="en")
-    return f"<!doctype html>\n{whole}\n"
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    opening, body, closing = page.rpartition("</body>")  # nothing but the template stands behind it
+    return opening.encode(), f"{body}{closing}".encode()

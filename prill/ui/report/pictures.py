@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote
 
 from prill.errors import InputError
-from prill.models.images import DAMAGED, open_image, open_image_file
+from prill.io.images import DAMAGED, open_image, open_image_file
 
 if TYPE_CHECKING:
     from PIL import Image

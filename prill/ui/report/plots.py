@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from prill.evaluators.fitted.calibration import Bin, reliability
 from prill.evaluators.metrics import OperatingPoint, precision_recall, wilson
 from prill.types import Verdict
 from prill.ui.report.lines import fitted
-from prill.ui.report.markup import Markup, el
+from prill.ui.svg import el, picture
 
 Scored = tuple[Sequence[float], Sequence[bool]]  # scores, and beside each whether the trajectory truly succeeded
 _SIDE, _LEFT, _TOP = 180, 38, 12  # the square that 0…1 spans, and where it begins
@@ -34,7 +36,15 @@ class Rule:
     accepts: Callable[[float], bool]
 
 
-def reliability_plot(scored: Scored) -> Markup:
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A picture and what it shows."""
+
+    svg: Markup
+    caption: str
+
+
+def reliability_plot(scored: Scored) -> Figure:
     """Score against share of true success in tenths; the area of a dot is the number of trajectories."""
     bins = reliability(*scored)
     most = max((b.count for b in bins), default=1)
@@ -54,7 +64,7 @@ def reliability_plot(scored: Scored) -> Markup:
     return _figure(caption, "score", "share of success", marks)
 
 
-def curve_plot(scored: Scored, others: Sequence[Scored], own: tuple[float, float] | None, rule: Rule | None = None) -> Markup:
+def curve_plot(scored: Scored, others: Sequence[Scored], own: tuple[float, float] | None, rule: Rule | None = None) -> Figure:
     """Precision over recall as the threshold falls; `own` is (recall, precision) of the verdicts themselves.
 
     The curves of `others` stand behind it. A ring marks where `rule` stops calling scores a success, when given.
@@ -116,8 +126,7 @@ def spending_plot(judges: Sequence[tuple[str, Sequence[Verdict]]]) -> Markup:
         else:
             marks.append(el("text", "unknown", x=x, y=y + 4, class_="label"))
     height = 40 + line * len(judges)
-    plot = el("svg", *marks, viewBox=f"0 0 790 {height}", class_="spending", role="img", aria_label="Cost and latency")
-    return el("div", plot, class_="scroll", tabindex=0)
+    return el("svg", *marks, viewBox=f"0 0 790 {height}", class_="spending", role="img", aria_label="Cost and latency")
 
 
 def _spread(verdicts: Sequence[Verdict]) -> tuple[float, float, float]:
@@ -147,7 +156,7 @@ def _line(scored: Scored, kind: str) -> Markup:
     return el("path", d=path, class_=kind)
 
 
-def _figure(caption: str, x: str, y: str, marks: Sequence[Markup]) -> Markup:
+def _figure(caption: str, x: str, y: str, marks: Sequence[Markup]) -> Figure:
     axes = []
     for tick in _TICKS:
         axes.append(el("line", x1=_x(tick), y1=_y(0), x2=_x(tick), y2=_y(1), class_="grid"))
@@ -159,7 +168,7 @@ def _figure(caption: str, x: str, y: str, marks: Sequence[Markup]) -> Markup:
     axes.append(el("text", y, x=9, y=middle, text_anchor="middle", transform=f"rotate(-90 9 {middle:g})", class_="tick"))
     box = f"0 0 {_WIDTH} {_HEIGHT}"
     plot = el("svg", *axes, *marks, viewBox=box, class_="plot", role="img", aria_label=caption.split(";")[0])
-    return el("figure", plot, el("figcaption", caption))
+    return Figure(plot, caption)
 
 
 def _x(value: float) -> float:
@@ -204,23 +213,8 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
     ]
     for y, bins in ((edge + 56, before), (edge + 72, after)):
         labels += [el("text", _count(b.count), x=_across((b.low + b.high) / 2), y=y, font_size=10, **_MIDDLE) for b in bins]
-    plot = el(
-        "svg",
-        el("title", title),
-        el("rect", width=_SIZE, height=_HIGH, fill="white"),
-        *_grid(),
-        guide,
-        *marks,
-        *labels,
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {_SIZE} {_HIGH}",
-        width=_SIZE,
-        height=_HIGH,
-        font_family="sans-serif",
-        font_size=11,
-        role="img",
-    )
-    return f"{plot}\n"
+    drawn = *_grid(), guide, *marks, *labels
+    return picture(title, (_SIZE, _HIGH), *drawn, width=_SIZE, height=_HIGH, font_size=11)
 
 
 def _grid() -> list[Markup]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
+
+from markupsafe import Markup
 
 from prill.evaluators.attacks.families import FAMILIES
 from prill.evaluators.meta.redteam import AttackEffect, RedTeam, Shift, worst_by_family
+from prill.ui.svg import el, picture
 
 _COLUMNS = 6
 _WIDTH, _HEIGHT = 190, 150  # of a family's panel
@@ -30,24 +32,13 @@ def shift_svg(result: RedTeam) -> str:
     for place, (family, effects) in enumerate(families.items()):
         row, column = divmod(place, _COLUMNS)
         x, y = _MARGIN + column * _WIDTH, _HEAD + row * _HEIGHT
-        panels.append(f'<g transform="translate({x} {y})">{_panel(family, effects, low, high, result.worst)}</g>')
+        panels.append(el("g", *_panel(family, effects, low, high, result.worst), transform=f"translate({x} {y})"))
     rows = -(-len(families) // _COLUMNS)
     width, height = 2 * _MARGIN + min(_COLUMNS, len(families)) * _WIDTH, _HEAD + rows * _HEIGHT + _MARGIN
     title = f"{result.evaluator.name} {result.evaluator.version} under attack"
     words = "points of false positives added, with 95 % intervals, by strength; the worst family first"
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-            'font-family="sans-serif" font-size="10" role="img">',
-            f"<title>{escape(title)}</title>",
-            f'<rect width="{width}" height="{height}" fill="white"/>',
-            f'<text x="{_MARGIN}" y="22" font-size="14">{escape(title)}</text>',
-            f'<text x="{_MARGIN}" y="40">{words}</text>',
-            *panels,
-            "</svg>",
-            "",
-        ]
-    )
+    heads = el("text", title, x=_MARGIN, y=22, font_size=14), el("text", words, x=_MARGIN, y=40)
+    return picture(title, (width, height), *heads, *panels, width=width, height=height, font_size=10)
 
 
 def _range(effects: Sequence[AttackEffect]) -> tuple[float, float]:
@@ -56,7 +47,7 @@ def _range(effects: Sequence[AttackEffect]) -> tuple[float, float]:
     return min([-_ROOM, *(change - _ROOM for change in changes)]), max([_ROOM, *(change + _ROOM for change in changes)])
 
 
-def _panel(family: str, effects: Sequence[AttackEffect], low: float, high: float, worst: str | None) -> str:
+def _panel(family: str, effects: Sequence[AttackEffect], low: float, high: float, worst: str | None) -> list[Markup]:
     color = _WORST if any(one.attack == worst for one in effects) else _LINE
 
     def down(points: float) -> float:
@@ -64,13 +55,14 @@ def _panel(family: str, effects: Sequence[AttackEffect], low: float, high: float
 
     zero = down(0)
     unit = FAMILIES[family].unit if family in FAMILIES else ""
+    middle, right, bottom = _LEFT + _ACROSS / 2, _LEFT + _ACROSS, _TOP + _DOWN
     marks = [
-        f'<text x="{_LEFT}" y="{_TOP - 8}" font-weight="bold" fill="{color}">{escape(family)}</text>',
-        f'<text x="{_LEFT + _ACROSS / 2}" y="{_TOP + _DOWN + 25}" text-anchor="middle" fill="#666">{escape(unit)}</text>',
-        f'<rect x="{_LEFT}" y="{_TOP}" width="{_ACROSS}" height="{_DOWN}" fill="none" stroke="#bbb"/>',
-        f'<line x1="{_LEFT}" y1="{zero:.1f}" x2="{_LEFT + _ACROSS}" y2="{zero:.1f}" stroke="#888" stroke-dasharray="3 3"/>',
-        *(f'<text x="{_LEFT - 4}" y="{down(points) + 3:.1f}" text-anchor="end">{points:+.0f}</text>' for points in (low, high)),
-        f'<text x="{_LEFT - 4}" y="{zero + 3:.1f}" text-anchor="end">0</text>',
+        el("text", family, x=_LEFT, y=_TOP - 8, font_weight="bold", fill=color),
+        el("text", unit, x=middle, y=bottom + 25, text_anchor="middle", fill="#666"),
+        el("rect", x=_LEFT, y=_TOP, width=_ACROSS, height=_DOWN, fill="none", stroke="#bbb"),
+        el("line", x1=_LEFT, y1=zero, x2=right, y2=zero, stroke="#888", stroke_dasharray="3 3"),
+        *(el("text", f"{points:+.0f}", x=_LEFT - 4, y=down(points) + 3, text_anchor="end") for points in (low, high)),
+        el("text", "0", x=_LEFT - 4, y=zero + 3, text_anchor="end"),
     ]
     step = _ACROSS / (len(effects) + 1)
     points = []
@@ -78,20 +70,18 @@ def _panel(family: str, effects: Sequence[AttackEffect], low: float, high: float
         x = _LEFT + place * step
         if len(effects) > 1:
             words = f"{one.strength / 1000:g}k" if one.strength >= 1000 else f"{one.strength:g}"
-            marks.append(f'<text x="{x:.1f}" y="{_TOP + _DOWN + 13}" text-anchor="middle">{words}</text>')
+            marks.append(el("text", words, x=x, y=bottom + 13, text_anchor="middle"))
         if (shift := one.false_positives) is not None:
             y = down(100 * shift.change)
             points.append(f"{x:.1f},{y:.1f}")
-            marks.append(_point(one.attack, shift, x, y, (down(100 * shift.low), down(100 * shift.high)), color))
-    marks.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{color}"/>')
-    return "".join(marks)
+            marks += _point(one.attack, shift, x, y, (down(100 * shift.low), down(100 * shift.high)), color)
+    return [*marks, el("polyline", points=" ".join(points), fill="none", stroke=color)]
 
 
-def _point(attack: str, shift: Shift, x: float, y: float, interval: tuple[float, float], color: str) -> str:
+def _point(attack: str, shift: Shift, x: float, y: float, interval: tuple[float, float], color: str) -> list[Markup]:
     words = f"{attack}: {100 * shift.change:+.1f} ({100 * shift.low:+.1f} to {100 * shift.high:+.1f}) of {shift.n} failures"
     low, high = interval
-    return (
-        f'<line x1="{x:.1f}" y1="{low:.1f}" x2="{x:.1f}" y2="{high:.1f}" stroke="{color}" stroke-opacity="0.4" '
-        'stroke-width="3"/>'
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{color}"><title>{escape(words)}</title></circle>'
-    )
+    return [
+        el("line", x1=x, y1=low, x2=x, y2=high, stroke=color, stroke_opacity=0.4, stroke_width=3),
+        el("circle", el("title", words), cx=x, cy=y, r=3.5, fill=color),
+    ]

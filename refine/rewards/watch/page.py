@@ -1,17 +1,18 @@
-"""What a watch saw, to look at: the signs in words, and their course as plots. Nothing runs in it, nothing is fetched."""
+"""What a watch saw, to look at: the signs in words, and their course as plots."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
-from importlib.resources import files
 from itertools import groupby
 
-from prill.refine.rewards.watch.signs import Point, SignName, Turned, WatchReport
-from prill.ui.report.markup import Markup, el, joined
+from markupsafe import Markup
 
-PAGE_CSS = (__package__, "page.css")
+from prill.refine.rewards.watch.signs import Point, SignName, State, WatchReport
+from prill.ui.svg import el
+from prill.ui.templates import render_page
+
+PAGE_CSS = "refine/rewards/watch/page.css"
 _TITLES: dict[SignName, str] = {
     "canaries": "Canaries",
     "unscored": "Unscored",
@@ -19,9 +20,7 @@ _TITLES: dict[SignName, str] = {
     "disagreement": "Disagreement",
     "hacking": "Reward hacking",
 }
-_SIGNS = {"alarm": "! alarm", "notice": "~ notice", "quiet": "✓ quiet", "unknown": "? unknown"}
 _WIDTH, _HEIGHT, _LEFT, _TOP = 380, 150, 40, 34
-_MOST_TURNED = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +32,34 @@ class _Line:
     level: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SignRow:
+    """How one sign stands, in words."""
+
+    title: str
+    state: State
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSection:
+    """What a page shows of one watch; its look is in `section.html`."""
+
+    report: WatchReport
+    signs: Sequence[SignRow]
+    plots: Sequence[Markup]
+
+
 def watch_page(reports: Sequence[tuple[str, WatchReport]]) -> str:
     """The page of some logs, each under its name."""
-    style = "".join(_text(*place) for place in (("prill.ui", "look.css"), PAGE_CSS))
-    parts = joined(*(el("section", el("h2", name), watch_section(report)) for name, report in reports))
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="prill watch">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>prill watch</title><style>{style}</style></head>
-<body><header class="watch-bar"><h1>Reward watch</h1><span class="count">{escape(headline(reports))}</span></header>
-<main class="watch-page">{parts}</main></body></html>
-"""
+    return render_page(
+        "refine/rewards/watch/page.html",
+        styles=(PAGE_CSS,),
+        generator="prill watch",
+        title="prill watch",
+        headline=headline(reports),
+        sections=[(name, watch_section(report)) for name, report in reports],
+    )
 
 
 def headline(reports: Sequence[tuple[str, WatchReport]]) -> str:
@@ -51,43 +68,20 @@ def headline(reports: Sequence[tuple[str, WatchReport]]) -> str:
     return "no alarm" if not alarms else "1 alarm" if alarms == 1 else f"{alarms} alarms"
 
 
-def watch_section(report: WatchReport) -> Markup:
-    """The signs, the canaries that turned, and the plots."""
-    facts = f"{report.verdicts:,} verdicts, {report.unscored:,} unscored; judge {report.judge or 'unknown'}"
-    facts += f"; second judge {report.student}" if report.student else ""
-    troubles = [f"{report.lost:,} verdicts were not noted: there were too many at a time"] if report.lost else []
-    troubles += [f"Observations are not written: {report.trouble}"] if report.trouble else []
-    return joined(
-        *(el("p", words, class_="notice") for words in troubles),
-        el("p", facts, class_="meta"),
-        el("table", el("tbody", *(_row(report, name) for name in _TITLES)), class_="watch-signs"),
-        _turned(report.turned) if report.turned else None,
-        _plots(report),
-    )
+def watch_section(report: WatchReport) -> WatchSection:
+    """The signs and the plots of a watch."""
+    return WatchSection(report, [_sign_row(report, name) for name in _TITLES], _plots(report))
 
 
-def _row(report: WatchReport, name: SignName) -> Markup:
+def _sign_row(report: WatchReport, name: SignName) -> SignRow:
     sign = next((one for one in report.signs if one.name == name), None)
-    state, words = (sign.state, sign.words) if sign else ("unknown", "nothing was seen yet")
-    since = f" (since verdict {sign.since:,})" if sign and state in ("alarm", "notice") else ""
-    badge = el("span", _SIGNS[state], class_=f"watch-state {state}")
-    return el("tr", el("td", badge), el("td", _TITLES[name], class_="sign"), el("td", f"{words}{since}"))
+    if sign is None:
+        return SignRow(_TITLES[name], "unknown", "nothing was seen yet")
+    since = f" (since verdict {sign.since:,})" if sign.state in ("alarm", "notice") else ""
+    return SignRow(_TITLES[name], sign.state, f"{sign.words}{since}")
 
 
-def _turned(turned: Sequence[Turned]) -> Markup:
-    def word(success: bool) -> str:
-        return "success" if success else "failure"
-
-    rows = [
-        el("tr", el("td", el("code", one.id[:80])), *(el("td", word(said)) for said in (one.label, one.at_first, one.now)))
-        for one in turned[:_MOST_TURNED]
-    ]
-    heads = (f"canaries that turned over: {len(turned):,}", "label", "at first", "now")
-    head = el("tr", *(el("th", words, scope="col") for words in heads))
-    return el("table", el("thead", head), el("tbody", *rows), class_="watch-turned")
-
-
-def _plots(report: WatchReport) -> Markup | None:
+def _plots(report: WatchReport) -> list[Markup]:
     def course(key: str) -> list[tuple[int, float]]:
         return [(point.after, point.figures[key]) for point in report.course if key in point.figures]
 
@@ -116,8 +110,7 @@ def _plots(report: WatchReport) -> Markup | None:
         _plot(report, "Unscored, and disagreement", shares, "unscored", "disagreement"),
         _plot(report, "Canaries, round by round", canaries, "canaries", marks=True),
     ]
-    drawn = [plot for plot in plots if plot is not None]
-    return el("div", *drawn, class_="watch-plots") if drawn else None
+    return [plot for plot in plots if plot is not None]
 
 
 def _plot(report: WatchReport, title: str, lines: Sequence[_Line], *names: SignName, marks: bool = False) -> Markup | None:
@@ -179,7 +172,3 @@ def _x(after: int, last: int) -> float:
 
 def _y(share: float) -> float:
     return float(_TOP + _HEIGHT * (1 - min(1.0, max(0.0, share))))
-
-
-def _text(package: str | None, name: str) -> str:
-    return files(package or "").joinpath(name).read_text(encoding="utf-8")

@@ -6,20 +6,18 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
 
-from prill.errors import InputError, UsageError
+from prill.errors import UsageError
+from prill.io.append_log import AppendLog
 from prill.io.faults import line_fault
 from prill.io.lines import read_lines
-from prill.io.outputs import Content, append_whole, content_of_line, failures, locked, make_folder
-from prill.io.store import encode
+from prill.io.outputs import Content, content_of_line
 from prill.types import EvaluatorInfo, Opinion, Verdict
 
 _T = TypeVar("_T")
-_BEGINNING = b'{"kind":"'  # of a line that is written here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,77 +54,25 @@ def opinion_of(verdict: Verdict, judge: str) -> Opinion:
     return Opinion(judge=judge, success=verdict.success, score=verdict.score, unscored=verdict.unscored, usage=verdict.usage)
 
 
-class WatchLog:
-    """The file while it is written: a line is there whole, or not at all. Raises UsageError, also where it cannot be written.
-
-    What was noted before is told to `known`, in order; `broken` lines among it are passed over and stay as they are, but half a
-    last line, left by a crash, is cut.
-    """
+class WatchLog(AppendLog[WatchRecord]):
+    """The file while it is written. What was noted before is told to `known`, in order; `broken` lines stay as they are."""
 
     def __init__(self, path: str | os.PathLike[str], judge: str, known: Callable[[WatchRecord], object]) -> None:
-        self.path, self.broken = Path(path), 0
-        make_folder(path)
-        self._file = locked(os.path.realpath(path))
-        try:
-            self._take_up(judge, known)
-        except (UsageError, InputError):
-            self.close()
-            raise
+        self.broken = 0
 
-    def append(self, record: WatchRecord) -> None:
-        """Writes a record; it survives the process from here on."""
-        with failures(self.path):
-            append_whole(self._file, encode(record))
-
-    def close(self) -> None:
-        """Lets others write the file; safe to call twice."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def _take_up(self, judge: str, known: Callable[[WatchRecord], object]) -> None:
-        def note(problem: str) -> None:
-            self.broken += 1
-
-        with failures(self.path):
-            size = os.fstat(self._file).st_size
-            if size and os.pread(self._file, 1, size - 1) != b"\n":
-                end = _end_of_lines(self._file, size)
-                last = os.pread(self._file, size - end, end)
-                if _is_record(last):  # only its newline is missing, as editors may leave it
-                    append_whole(self._file, b"\n")
-                elif last.startswith(_BEGINNING) or _BEGINNING.startswith(last):
-                    os.ftruncate(self._file, size := end)
-                else:
-                    words = f"{self.path}: its last line is no observation, nor the half of one; choose another file"
-                    raise UsageError(words, parameters=("observations",))
-        for record in read_watch(self.path, note) if size else ():
+        def take(record: WatchRecord, start: int) -> None:
             if record.verdict.judge != judge:
                 raise UsageError(
-                    f"{self.path} holds observations of another judge ({record.verdict.judge} there, {judge} now); choose "
-                    "another file",
+                    f"{path} holds observations of another judge ({record.verdict.judge} there, {judge} now); choose another "
+                    "file",
                     parameters=("observations",),
                 )
             known(record)
 
+        def passed_over(problem: str) -> None:
+            self.broken += 1
 
-def _is_record(line: bytes) -> bool:
-    try:
-        msgspec.json.decode(line, type=WatchRecord)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
-    return True
-
-
-def _end_of_lines(file: int, size: int) -> int:
-    """Where the last whole line of a file ends."""
-    step = 1 << 16
-    while size:
-        begin = max(0, size - step)
-        if (place := os.pread(file, size - begin, begin).rfind(b"\n")) >= 0:
-            return begin + place + 1
-        size = begin
-    return 0
+        super().__init__(path, WatchRecord, take, what="observation", broken=passed_over, parameter="observations")
 
 
 def read_watch(path: str | os.PathLike[str], broken: Callable[[str], object]) -> Iterator[WatchRecord]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
-from prill.emulators.browser.chromium import chromium_path
 from prill.errors import UsageError
 from prill.io.store import read_labels, read_trajectories
 from prill.runs.rollout import rollout
 from prill.types import Trajectory
+from tests.chromium import need_chromium
 from tests.commands.as_config import config
 
 
@@ -38,12 +37,7 @@ def test_what_cannot_be_played_is_said(
 
 
 def test_scripted_booking_has_its_progress(tmp_path: Path) -> None:
-    if importlib.util.find_spec("playwright") is None:
-        pytest.skip("playwright is not installed: pip install 'prill[web]'")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
+    need_chromium()
     words = ["airline", "--tasks", "find-booking", "--seeds", "6", "--policy", "scripted", "-o", str(tmp_path)]
     played = rollout(config(*words)).counts
     assert (played.success, played.broken) == (1, 0)

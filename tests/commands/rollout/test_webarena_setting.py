@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import Any
 import pytest
 
 from prill.cli import main
-from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.settings import Playing, Setting
 from prill.emulators.shop import shop_configs
 from prill.emulators.webarena.tasks import SITES
 from prill.errors import UsageError
 from prill.io.store import read_labels
+from tests.chromium import need_chromium
 from tests.commands.as_config import config
 
 
@@ -29,12 +28,7 @@ def _no_sites(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def chromium() -> None:
-    if importlib.util.find_spec("playwright") is None:
-        pytest.skip("playwright is not installed: pip install 'prill[web]'")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
+    need_chromium()
 
 
 def setting(folder: Path, *words: str | Path) -> Setting[Any]:

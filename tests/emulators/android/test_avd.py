@@ -20,8 +20,8 @@ from prill.emulators.android.avd import PREFIX, Avd, copy_avd
 from prill.emulators.android.environment import Android, AndroidSpec
 from prill.emulators.android.requirements import android_tools
 from prill.errors import EnvironmentFailure, UsageError
-from prill.testing.android import FakeAdb, write_avd, write_tools
 from prill.types import Action, Task
+from tests.support.android import FakeAdb, write_avd, write_tools
 
 SETTINGS = Task(goal="settings", start_url="app:com.android.settings/.Settings")
 BOUND = 60.0

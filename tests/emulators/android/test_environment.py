@@ -24,9 +24,9 @@ from prill.emulators.screenshots import same_screen
 from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure, UsageError
 from prill.io.store import read_trajectories
-from prill.testing.android import FakeAdb
-from prill.testing.android.phone import Phone as FakePhone
 from prill.types import Action, Observation, Step, Task, Trajectory
+from tests.support.android import FakeAdb
+from tests.support.android.phone import Phone as FakePhone
 
 SEARCH = Task(goal="search", start_url="app:com.example.search/.SearchActivity")
 SETTINGS = Task(goal="settings", start_url="app:com.android.settings/.Settings")

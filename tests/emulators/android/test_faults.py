@@ -20,8 +20,8 @@ from prill.emulators.android.environment import Android, AndroidSpec
 from prill.emulators.android.phone import Phone, Start
 from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure, UsageError
-from prill.testing.android import FakeAdb
 from prill.types import Action, Observation, Step, Task
+from tests.support.android import FakeAdb
 
 SETTINGS = Task(goal="settings", start_url="app:com.android.settings/.Settings")
 # For each command; generous, for the machine may be busy, and short beside BOUND.

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import pytest
-
-from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.browser.environment import BrowserEnvironment
-from prill.errors import UsageError
 from prill.types import Action, Observation, Task
 
 HOME = """<title>Home</title>
@@ -166,16 +161,6 @@ def tree(observation: Observation) -> str:
 def head(observation: Observation) -> list[str]:
     """The line of the tabs, and what is told."""
     return (observation.text or "").partition("\n\n")[0].split("\n")
-
-
-def need_chromium() -> None:
-    """Skips the tests of a file when there is nothing to run them with, and says what to install."""
-    if importlib.util.find_spec("playwright") is None:
-        pytest.skip("playwright is not installed: pip install 'prill[web]'", allow_module_level=True)
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error), allow_module_level=True)
 
 
 async def opened(environment: BrowserEnvironment, *urls: str) -> Observation:

@@ -18,8 +18,9 @@ from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.emulators.browser.view import Snapshot
 from prill.types import Action, Task
+from tests.chromium import need_chromium
 
-from .pages import Site, need_chromium, number, tree
+from .pages import Site, number, tree
 
 need_chromium()
 WINDOW = (100.0, 100.0)

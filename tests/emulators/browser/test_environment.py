@@ -16,8 +16,9 @@ from prill.emulators.browser.requirements import web_tools
 from prill.errors import UsageError
 from prill.io.store import write_trajectories
 from prill.types import Action, Observation, Task, Trajectory
+from tests.chromium import need_chromium
 
-from .pages import Site, after, head, need_chromium, number, opened, tree
+from .pages import Site, after, head, number, opened, tree
 
 need_chromium()
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -15,8 +15,9 @@ from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.errors import EnvironmentFailure
 from prill.types import Action, Task
+from tests.chromium import need_chromium
 
-from .pages import Site, head, need_chromium, number
+from .pages import Site, head, number
 
 need_chromium()
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -14,8 +14,9 @@ from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure
 from prill.types import Action, Observation, Step, Task
+from tests.chromium import need_chromium
 
-from .pages import Site, head, need_chromium, number, tree
+from .pages import Site, head, number, tree
 
 need_chromium()
 pytestmark = pytest.mark.asyncio(loop_scope="module")

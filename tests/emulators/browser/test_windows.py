@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from prill.emulators.browser.environment import BrowserEnvironment
+from tests.chromium import need_chromium
 
-from .pages import Site, after, head, need_chromium, number, opened, tree
+from .pages import Site, after, head, number, opened, tree
 
 need_chromium()
 pytestmark = pytest.mark.asyncio(loop_scope="module")

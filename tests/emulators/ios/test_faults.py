@@ -20,11 +20,11 @@ import pytest
 from prill.emulators.ios.environment import Ios
 from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailure, UsageError
-from prill.io.temporary import TempFolder, abandoned, taken_over
 from prill.policies.replay import ReplayPolicy
-from prill.testing.ios import FakeSimulators
-from prill.testing.ios.simulators import Simulator, new_udid
+from prill.temporary.folders import TempFolder, abandoned, taken_over
 from prill.types import Action, Observation, Task
+from tests.support.ios import FakeSimulators
+from tests.support.ios.simulators import Simulator, new_udid
 
 if importlib.util.find_spec("idb") is None:
     pytest.skip("fb-idb is not installed: pip install 'prill[ios]'", allow_module_level=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import socket
 import threading
 from dataclasses import dataclass
@@ -13,21 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image
 
-from prill.emulators.browser.chromium import Chromium, Profile, chromium_path
+from prill.emulators.browser.chromium import Chromium, Profile
 from prill.emulators.miniwob.environment import MiniWoB
-from prill.errors import UsageError
 from prill.types import Action, Observation, Task, Trajectory
+from tests.chromium import need_chromium
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
 
-for module in ("playwright", "miniwob"):
-    if importlib.util.find_spec(module) is None:
-        pytest.skip(f"{module} is not installed", allow_module_level=True)
-try:
-    chromium_path()
-except UsageError as error:
-    pytest.skip(str(error), allow_module_level=True)
+need_chromium("miniwob")
 
 SEED = 7
 # What could outlive an episode: the pointer, the focus, a selection.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,14 +19,9 @@ from prill.io.store import encode_trajectory
 from prill.policies.scripted.policy import Behaviour, ScriptedPolicy
 from prill.policies.scripted.scripts import SCRIPTS
 from prill.types import Action, LabelRecord, Task, Trajectory
+from tests.chromium import need_chromium
 
-for module in ("playwright", "miniwob"):
-    if importlib.util.find_spec(module) is None:
-        pytest.skip(f"{module} is not installed", allow_module_level=True)
-try:
-    chromium_path()
-except UsageError as error:
-    pytest.skip(str(error), allow_module_level=True)
+need_chromium("miniwob")
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import os
 import signal
 import time
@@ -12,21 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from prill.emulators.browser.chromium import Chromium, Profile, chromium_path
+from prill.emulators.browser.chromium import Chromium, Profile
 from prill.emulators.miniwob.environment import MiniWoB
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import EnvironmentFailure
 from prill.types import Action, Trajectory
+from tests.chromium import need_chromium
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
 
-for module in ("playwright", "miniwob"):
-    if importlib.util.find_spec(module) is None:
-        pytest.skip(f"{module} is not installed", allow_module_level=True)
-try:
-    chromium_path()
-except UsageError as error:
-    pytest.skip(str(error), allow_module_level=True)
+need_chromium("miniwob")
 
 CLICK = Action("click", target='button "Click Me!"')
 

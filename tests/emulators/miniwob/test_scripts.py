@@ -5,25 +5,17 @@ The plays find their elements as an agent that reads HTML would, by XPath, and t
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import AsyncIterator, Callable, Generator
 
 import pytest
 import pytest_asyncio
 
-from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.miniwob.environment import MiniWoB
-from prill.errors import UsageError
 from prill.types import Action, Trajectory
+from tests.chromium import need_chromium
 
-for module in ("playwright", "miniwob"):
-    if importlib.util.find_spec(module) is None:
-        pytest.skip(f"{module} is not installed", allow_module_level=True)
-try:
-    chromium_path()
-except UsageError as error:
-    pytest.skip(str(error), allow_module_level=True)
+need_chromium("miniwob")
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -1,15 +1,27 @@
-"""Tasks and episodes for the tests of WebArena's oracle."""
+"""A browser, tasks and episodes for the tests of WebArena and its oracle."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+import pytest_asyncio
+
+from prill.emulators.browser.chromium import Chromium
 from prill.emulators.webarena.tasks import Mode, TaskConfig, read_configs
 from prill.types import Action, Observation, Step, Task, Trajectory
+from tests.chromium import started_chromium
 
 MODES: tuple[Mode, Mode] = ("paper", "fixed")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Chromium]:
+    """One browser for the tests of a file."""
+    async with started_chromium() as browser:
+        yield browser
 
 
 def config(*kinds: str, number: int = 0, start_url: str = "http://shop", **checks: Any) -> TaskConfig:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 import shlex
@@ -19,7 +18,7 @@ from typing import Literal
 import pytest
 import pytest_asyncio
 
-from prill.emulators.browser.chromium import Chromium, chromium_path
+from prill.emulators.browser.chromium import Chromium
 from prill.emulators.shop import Play, Shop, shop_configs, shop_solutions
 from prill.emulators.shop.store import Store
 from prill.emulators.webarena.environment import Setup, WebArena, WebArenaSpec, setups_of
@@ -170,19 +169,6 @@ def shop_host(url: str) -> str:
 
 
 # From here on with Chromium.
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Chromium]:
-    if importlib.util.find_spec("playwright") is None:
-        pytest.skip("playwright is not installed: pip install 'prill[web]'")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
-    browser = Chromium()
-    yield browser
-    await browser.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -22,7 +22,7 @@ from prill.emulators.browser.chromium import Chromium, chromium_path
 from prill.emulators.webarena.oracle_answers import check_answer, tokens, url_matches
 from prill.emulators.webarena.oracle_pages import ShopAccess, check_pages
 from prill.emulators.webarena.tasks import SITES, PageCheck, TaskConfig, load_configs, product
-from prill.errors import UsageError
+from tests.chromium import need_chromium
 
 ADDRESSES = {site: f"http://{site.lower().replace('_', '-')}.test" for site in SITES}
 INSTALL = "WebArena's own evaluators are not installed: pip install libwebarena"
@@ -175,10 +175,7 @@ def theirs(original: ModuleType, folder: Path) -> list[float]:
 
 
 async def test_page_checks_as_the_original(original: ModuleType, tmp_path: Path) -> None:
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
+    need_chromium()
     expected = await asyncio.to_thread(theirs, original, tmp_path)
     chromium = Chromium()
     try:

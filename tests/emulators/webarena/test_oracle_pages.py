@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
 
-from prill.emulators.browser.chromium import Chromium, chromium_path
+from prill.emulators.browser.chromium import Chromium
 from prill.emulators.webarena.oracle import WebArenaOracle
 from prill.emulators.webarena.oracle_pages import ShopAccess, check_pages, post_url, read_call, shop_access
 from prill.emulators.webarena.tasks import Check, Contents, Mode, PageCheck, Undecidable
-from prill.errors import UsageError
 from tests.closing import closed
 
 from .conftest import MODES, config, ended
@@ -50,23 +48,6 @@ class Probe:
     async def both(self, locator: str, **required: Any) -> tuple[bool | None, bool | None]:
         paper, fixed = [(await self.check("last", locator, mode, **required)).passed for mode in MODES]
         return paper, fixed
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _needs_a_browser() -> None:
-    if importlib.util.find_spec("playwright") is None:
-        pytest.skip("playwright is not installed: pip install 'prill[web]'")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Chromium]:
-    browser = Chromium()
-    yield browser
-    await browser.close()
 
 
 async def site(browser: Chromium) -> BrowserContext:

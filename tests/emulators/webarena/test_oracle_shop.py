@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
 from prill.actions.webarena import read_action
-from prill.emulators.browser.chromium import Chromium, chromium_path
+from prill.emulators.browser.chromium import Chromium
 from prill.emulators.shop import Shop, shop_configs, shop_solutions
 from prill.emulators.webarena.oracle import WebArenaOracle
 from prill.emulators.webarena.oracle_pages import ShopAccess
 from prill.emulators.webarena.tasks import Mode, TaskConfig, read_configs, task_of
-from prill.errors import UsageError
 from prill.testing import ScriptedModel
 from prill.types import Action, LabelRecord, Observation, Step, Trajectory
 
@@ -30,23 +28,6 @@ if TYPE_CHECKING:
 
 NUMBERS = sorted(shop_solutions())
 _NAMED = re.compile(r"(click|type) \[(\w+) '(.*?)'\](?: \[(.*)\] \[0\])?")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _needs_a_browser() -> None:
-    if importlib.util.find_spec("playwright") is None:
-        pytest.skip("playwright is not installed: pip install 'prill[web]'")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Chromium]:
-    browser = Chromium()
-    yield browser
-    await browser.close()
 
 
 @pytest.fixture

@@ -157,6 +157,15 @@ def test_precision_bound_is_exact(right: int, called: int, bound: float) -> None
     assert precision_bound(right, called) == pytest.approx(bound, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("right", "called", "bound"),
+    [(1, 7, 0.007300831979), (40, 50, 0.68440393858), (333, 400, 0.798723461017), (1999, 2000, 0.997630286632)],
+)
+def test_precision_bound_stays_as_published(right: int, called: int, bound: float) -> None:
+    """By halving, and sums of binomial terms."""
+    assert precision_bound(right, called) == pytest.approx(bound, abs=1e-9)
+
+
 def test_threshold_for_precision_is_lowest() -> None:
     scores, truths = [0.9] * 29 + [0.6] * 30 + [0.3] * 20, [True] * 59 + [False] * 20
     # 59 of 59 are right: 0.05 ** (1/59) = 0.9505; 29 of 29 would only give 0.902.

@@ -25,6 +25,7 @@ from prill.protocols import Message
 from prill.scoring.scorer import Tally
 from prill.testing import ScriptedModel
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
+from tests.support.messages import text as text_of
 
 INFO = EvaluatorInfo("wordless", "1")
 SAYS = {True: "Thoughts: so it seems\nStatus: success", False: "Thoughts: no\nStatus: failure"}
@@ -43,10 +44,6 @@ class FunctionJudge:
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         return await self.judge(trajectory)
-
-
-def text_of(messages: Sequence[Message]) -> str:
-    return "\n".join(part for message in messages for part in message.parts if isinstance(part, str))
 
 
 def gullible(messages: Sequence[Message]) -> str:

@@ -1,7 +1,6 @@
 """The Gymnasium wrapper: episodes are judged when they end, and the environment's own reward is not lost."""
 
 import asyncio
-import importlib.util
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,12 +9,12 @@ import pytest
 gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install gymnasium")
 np = pytest.importorskip("numpy")
 
-from prill.emulators.browser.chromium import chromium_path  # noqa: E402
 from prill.emulators.miniwob.environment import MiniWoB  # noqa: E402
 from prill.errors import UsageError  # noqa: E402
 from prill.policies.scripted.policy import ScriptedPolicy  # noqa: E402
 from prill.refine.rewards import Reward, RewardSpec, judge_episodes, run_blocking  # noqa: E402
 from prill.types import Action, EvaluatorInfo, Observation, Trajectory, Verdict  # noqa: E402
+from tests.chromium import need_chromium  # noqa: E402
 
 INFO = EvaluatorInfo("noting", "1")
 
@@ -145,12 +144,7 @@ def test_an_unknown_goal_is_asked_for() -> None:
 
 @pytest.mark.slow
 def test_miniwob_episodes_are_judged(tmp_path: Path) -> None:
-    if any(importlib.util.find_spec(name) is None for name in ("playwright", "miniwob")):
-        pytest.skip("not installed: pip install playwright; pip install --no-deps miniwob")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
+    need_chromium("miniwob")
     inner, policy = MiniWoB(tmp_path, announce_end=False), ScriptedPolicy("solve")
     task = run_blocking(inner.task("click-test-2", 3))
 

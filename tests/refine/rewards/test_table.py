@@ -42,7 +42,7 @@ def gym(reward: Reward, trajectory: Trajectory) -> object:
 
 def served(reward: Reward, path: str, body: object) -> Any:
     """The body of the service's answer, or its status where it is none of success."""
-    for package in ("fastapi", "prometheus_client", "httpx"):
+    for package in ("starlette", "prometheus_client", "httpx"):
         pytest.importorskip(package)
     import httpx
 

@@ -301,6 +301,6 @@ def test_only_half_an_observation_is_cut(tmp_path: Path) -> None:
         assert (len(seen), path.read_bytes()) == (kept, line * kept)
     for notes in (b"my notes", line + b"my notes", b'{"my": "notes"}'):
         path.write_bytes(notes)
-        with pytest.raises(UsageError, match="its last line is no observation"):
+        with pytest.raises(UsageError, match="not an observation"):
             WatchLog(path, "judge", lambda record: None)
         assert path.read_bytes() == notes

@@ -1,1 +1,0 @@
-"""Recorded turns of Mind2Web and MT-Mind2Web as an environment."""

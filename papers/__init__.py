@@ -1,0 +1,87 @@
+"""Papers: one folder for each, with its agent, prompts, environment, trainings and published figures.
+
+Nothing outside imports them; registries find them by name. `prill papers --help` lists their commands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prill.lazy import lazily
+
+if TYPE_CHECKING:
+    from prill.papers.embedders import make_embedder
+    from prill.papers.mind2web.config import Mind2WebConfig
+    from prill.papers.mind2web.environment import Mind2Web, Mind2WebSpec
+    from prill.papers.mind2web.mindact.agent import MindAct, MindActSpec, SelfMAP, SelfMAPSpec
+    from prill.papers.mind2web.runs import ConversationsConfig, RankConfig, conversations, conversations_async, rank, rank_async
+    from prill.papers.mind2web.training.config import TrainPlannerConfig, TrainRankerConfig
+    from prill.papers.step.agent import StepAgent, StepSpec
+    from prill.papers.step.airline.config import AirlineConfig
+    from prill.papers.structured_reflection.agent import StructuredReflection, StructuredSpec
+    from prill.papers.synapse.agent import Synapse, SynapseSpec
+    from prill.papers.synapse.growth import grow as grow_exemplars
+    from prill.papers.synapse.memory import Memory as ExemplarMemory
+    from prill.papers.synapse.runs import ExemplarsConfig, exemplars, exemplars_async
+
+__all__ = [
+    "AirlineConfig",
+    "ConversationsConfig",
+    "ExemplarMemory",
+    "ExemplarsConfig",
+    "Mind2Web",
+    "Mind2WebConfig",
+    "Mind2WebSpec",
+    "MindAct",
+    "MindActSpec",
+    "RankConfig",
+    "SelfMAP",
+    "SelfMAPSpec",
+    "StepAgent",
+    "StepSpec",
+    "StructuredReflection",
+    "StructuredSpec",
+    "Synapse",
+    "SynapseSpec",
+    "TrainPlannerConfig",
+    "TrainRankerConfig",
+    "conversations",
+    "conversations_async",
+    "exemplars",
+    "exemplars_async",
+    "grow_exemplars",
+    "make_embedder",
+    "rank",
+    "rank_async",
+]
+_HOMES = {
+    "AirlineConfig": "step.airline.config",
+    "ConversationsConfig": "mind2web.runs",
+    "ExemplarMemory": "synapse.memory:Memory",
+    "ExemplarsConfig": "synapse.runs",
+    "Mind2Web": "mind2web.environment",
+    "Mind2WebConfig": "mind2web.config",
+    "Mind2WebSpec": "mind2web.environment",
+    "MindAct": "mind2web.mindact.agent",
+    "MindActSpec": "mind2web.mindact.agent",
+    "RankConfig": "mind2web.runs",
+    "SelfMAP": "mind2web.mindact.agent",
+    "SelfMAPSpec": "mind2web.mindact.agent",
+    "StepAgent": "step.agent",
+    "StepSpec": "step.agent",
+    "StructuredReflection": "structured_reflection.agent",
+    "StructuredSpec": "structured_reflection.agent",
+    "Synapse": "synapse.agent",
+    "SynapseSpec": "synapse.agent",
+    "TrainPlannerConfig": "mind2web.training.config",
+    "TrainRankerConfig": "mind2web.training.config",
+    "conversations": "mind2web.runs",
+    "conversations_async": "mind2web.runs",
+    "exemplars": "synapse.runs",
+    "exemplars_async": "synapse.runs",
+    "grow_exemplars": "synapse.growth:grow",
+    "make_embedder": "embedders",
+    "rank": "mind2web.runs",
+    "rank_async": "mind2web.runs",
+}
+__getattr__, __dir__ = lazily(__name__, _HOMES)

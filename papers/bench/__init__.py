@@ -1,0 +1,73 @@
+"""Benchmarks: tables of what an agent came to, by task and category, beside what the papers of the field published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prill.lazy import lazily
+
+if TYPE_CHECKING:
+    from prill.papers.bench.figures import Bench, Run, Trial, bench_of, read_runs, share_of, solved
+    from prill.papers.bench.mind2web import RecordedBench, played_turn, recorded_bench, recorded_turns
+    from prill.papers.bench.mind2web_tables import recorded_bench_text, write_recorded_bench
+    from prill.papers.bench.papers import Paper, paper_names, read_paper, tasks_of, theirs
+    from prill.papers.bench.run import BenchConfig, BenchResult, bench, bench_async, plan_bench
+    from prill.papers.bench.tables import bench_picture, bench_text, write_bench
+
+__all__ = [
+    "Bench",
+    "BenchConfig",
+    "BenchResult",
+    "Paper",
+    "RecordedBench",
+    "Run",
+    "Trial",
+    "bench",
+    "bench_async",
+    "bench_of",
+    "bench_picture",
+    "bench_text",
+    "paper_names",
+    "plan_bench",
+    "played_turn",
+    "read_paper",
+    "read_runs",
+    "recorded_bench",
+    "recorded_bench_text",
+    "recorded_turns",
+    "share_of",
+    "solved",
+    "tasks_of",
+    "theirs",
+    "write_bench",
+    "write_recorded_bench",
+]
+_HOMES = {
+    "Bench": "figures",
+    "BenchConfig": "run",
+    "BenchResult": "run",
+    "Paper": "papers",
+    "RecordedBench": "mind2web",
+    "Run": "figures",
+    "Trial": "figures",
+    "bench": "run",
+    "bench_async": "run",
+    "bench_of": "figures",
+    "bench_picture": "tables",
+    "bench_text": "tables",
+    "paper_names": "papers",
+    "plan_bench": "run",
+    "played_turn": "mind2web",
+    "read_paper": "papers",
+    "read_runs": "figures",
+    "recorded_bench": "mind2web",
+    "recorded_bench_text": "mind2web_tables",
+    "recorded_turns": "mind2web",
+    "share_of": "figures",
+    "solved": "figures",
+    "tasks_of": "papers",
+    "theirs": "papers",
+    "write_bench": "tables",
+    "write_recorded_bench": "mind2web_tables",
+}
+__getattr__, __dir__ = lazily(__name__, _HOMES)

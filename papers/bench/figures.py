@@ -1,0 +1,413 @@
+"""What an agent came to on a benchmark: success by task, by category and in all, with intervals and what an attempt took.
+
+Everything is read from what `prill.refine.play_again` left in a folder, so the figures say what was played.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal
+
+from prill.episodes.run_folder import LABELS
+from prill.evaluators.labels import template_of
+from prill.evaluators.metrics import intervals, method_of, wilson
+from prill.io.kinds import TRAJECTORIES
+from prill.io.store import read_labels, read_trajectories
+from prill.papers.bench.papers import ALL, Benchmark, Column, Paper, Theirs, tasks_of, theirs
+from prill.refine.outcomes import TaskResult, read_results
+from prill.types import Usage
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FORMAT = "prill bench 1"
+Missing = Literal["undecided", "broke off", "could not begin", "no lesson"]
+Method = Literal["bootstrap", "t", "wilson over seeds", "wilson over clusters"]
+_REWARD = re.compile(r"(?:not submitted: )?raw reward (-?[\d.e+-]+)")  # as MiniWoB++'s oracle notes what the page gave
+_PROGRESS = re.compile(r"progress (\d\.\d+)")  # as the airline's oracle notes the share of checkpoints that were reached
+# Why retries ended without an outcome, as `prill.refine` has it.
+_MISSING: Mapping[str, Missing] = {
+    "unscored": "undecided",
+    "broken": "broke off",
+    "not_begun": "could not begin",
+    "no_lesson": "no lesson",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One attempt at a task.
+
+    Args:
+        success: Whether it truly succeeded. None: there is no outcome.
+        reward: What the page gave; a success may be worth less than 1. None: the oracle does not tell.
+        progress: How much of the task was done, in [0, 1]. None: the oracle does not tell.
+        actions: How many actions it took, without the one that ends the episode.
+        usage: What the attempt and its lesson cost.
+    """
+
+    success: bool | None
+    reward: float | None = None
+    progress: float | None = None
+    actions: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One task and seed, with its trials.
+
+    Args:
+        task: The task.
+        seed: The seed.
+        trials: The attempts, in order.
+        group: The site.
+        cluster: Runs of one cluster are not independent evidence. Empty: the task is the cluster.
+        missing: Why it ended without success before all trials were played. None: it succeeded, or all were played.
+    """
+
+    task: str
+    seed: int
+    trials: tuple[Trial, ...]
+    group: str = "none"
+    cluster: str = ""
+    missing: Missing | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Successes within the first `trials` trials: the mean over tasks, and its 95 % interval; None where nothing is decided.
+
+    `decided` of the runs have an outcome, `missing` have none and are in neither. `method` says how the interval was found:
+    by whole clusters (`bootstrap`, `t`), or Wilson's, where one task's seeds or one cluster is one trial.
+    """
+
+    trials: int
+    success: float | None
+    low: float | None = None
+    high: float | None = None
+    method: Method | None = None
+    decided: int = 0
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A task, a category or all: success after each number of trials, means of an attempt, and figures of theirs.
+
+    `actions` is over attempts that have an outcome. `usd` is None where a price is unknown. `full` counts only attempts with a
+    reward of 1 as successes, after the last trial; None where rewards are unknown. `progress` is how far the trials came at
+    best; None where that is unknown.
+    """
+
+    name: str
+    category: str = ""
+    tasks: int
+    runs: int
+    attempts: int
+    success: tuple[Share, ...]
+    actions: float | None
+    calls: float | None
+    tokens: float | None
+    usd: float | None
+    full: float | None = None
+    progress: float | None = None
+    theirs: tuple[Theirs | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Categories of one list of tasks, with all of them together last, and its tasks; the columns are the paper's."""
+
+    title: str
+    paper: str = ""
+    source: str = ""
+    notes: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    categories: tuple[Row, ...]
+    tasks: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """All figures of an agent on a benchmark.
+
+    Args:
+        format: The version of the file format.
+        benchmark: The benchmark.
+        agent: The agent's name.
+        trials: The numbers of trials after which success is given.
+        settings: What else was recorded.
+        missing: How many runs have no outcome after the last trial, by reason.
+        usage: What all runs cost.
+        overall: The figures of all runs.
+        sections: The figures by list of tasks.
+    """
+
+    format: str = FORMAT
+    benchmark: Benchmark
+    agent: str
+    trials: tuple[int, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    missing: Mapping[str, int]
+    usage: Usage
+    overall: Row
+    sections: tuple[Section, ...]
+
+
+def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Run]:
+    """Reads the runs that Reflexion recorded in a folder, named `task-sSEED`.
+
+    Args:
+        folder: The run's folder.
+        groups: The group of each task, by task. None: the site that the recording names.
+
+    Returns:
+        The runs.
+
+    Raises:
+        UsageError: The folder holds no such run.
+        InputError: A line of a file is broken.
+    """
+    rewards, progress = dict[str, float](), dict[str, float]()
+    for label in read_labels(folder / LABELS) if (folder / LABELS).exists() else ():
+        for pattern, figures in ((_REWARD, rewards), (_PROGRESS, progress)):
+            if found := pattern.fullmatch(label.note or ""):
+                figures[label.id] = float(found[1])
+    recorded: dict[str, tuple[int, str, str]] = {}
+    for item in read_trajectories(folder / TRAJECTORIES, on_error="skip") if (folder / TRAJECTORIES).exists() else ():
+        # The word that ends an episode changes nothing in the environment.
+        actions = sum(not step.action.is_final for step in item.steps)
+        recorded[item.id] = actions, item.task.site or "none", template_of(item)
+    return [_run(result, recorded, rewards, progress, groups or {}) for result in read_results(folder).tasks]
+
+
+def bench_of(
+    runs: Sequence[Run],
+    papers: Sequence[Paper] = (),
+    *,
+    benchmark: Benchmark,
+    agent: str,
+    trials: int = 1,
+    settings: Mapping[str, Any] | None = None,
+) -> Bench:
+    """Computes the figures of recorded runs, next to those of papers.
+
+    Args:
+        runs: The runs, each of at most `trials` trials.
+        papers: Published figures to show next to them.
+        benchmark: Which benchmark was played.
+        agent: The agent's name.
+        trials: The most attempts at one task. Success is also given after each smaller number that a paper reports.
+        settings: What else to record. None: nothing.
+
+    Returns:
+        The figures, overall, by category and by task. Success rates are in [0, 1].
+    """
+    counts = sorted({1, trials} | {column.trials for paper in papers for column in paper.columns if column.trials < trials})
+    last = [(run, solved(run, trials)) for run in runs]
+    missing: Counter[str] = Counter(run.missing or "undecided" for run, success in last if success is None)
+    if papers:
+        sections = [_section_of_paper(runs, paper, counts) for paper in papers]
+    else:
+        sections = [_section(runs, None, _by_site(runs) if benchmark == "webarena" else {}, counts)]
+    return Bench(
+        benchmark=benchmark,
+        agent=agent,
+        trials=tuple(counts),
+        settings=dict(settings or {}),
+        missing=dict(missing),
+        usage=sum((trial.usage for run in runs for trial in run.trials), start=Usage()),
+        overall=_row(ALL, runs, counts),
+        sections=tuple(section for section in sections if section.categories),
+    )
+
+
+def solved(run: Run, trials: int) -> bool | None:
+    """Tells whether one of the first trials succeeded.
+
+    Args:
+        run: The run.
+        trials: How many of its trials count.
+
+    Returns:
+        False only where every trial failed; None where that is not known.
+    """
+    first = run.trials[:trials]
+    if any(trial.success for trial in first):
+        return True
+    cut_short = run.missing is not None and len(first) < trials
+    return None if cut_short or not first or any(trial.success is None for trial in first) else False
+
+
+def share_of(runs: Sequence[Run], trials: int) -> Share:
+    """Computes the success rate within the first trials. Every task has the same weight, however many of its seeds have an
+    outcome.
+
+    Args:
+        runs: The runs.
+        trials: How many trials of each run count.
+
+    Returns:
+        The rate and its 95 % interval, in [0, 1]; the rate is None where no run has an outcome.
+    """
+    outcomes: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    for run in runs:
+        if (success := solved(run, trials)) is not None:
+            outcomes[run.cluster or run.task, run.task].append(success)
+    decided = sum(map(len, outcomes.values()))
+    missing = len(runs) - decided
+    if not decided:
+        return Share(trials=trials, success=None, missing=missing)
+    mean = fmean(fmean(of_task) for of_task in outcomes.values())
+    low, high, method = _interval(mean, outcomes)
+    return Share(trials=trials, success=mean, low=low, high=high, method=method, decided=decided, missing=missing)
+
+
+def full_share(runs: Sequence[Run], trials: int) -> float | None:
+    """The share with a reward of 1 within the first so many trials, counted as in `share_of`; None: rewards are unknown."""
+    outcomes: dict[str, list[bool]] = defaultdict(list)
+    for run in runs:
+        if solved(run, trials) is not None:
+            good = [trial for trial in run.trials[:trials] if trial.success]
+            if any(trial.reward is None for trial in good):
+                return None
+            outcomes[run.task].append(any(trial.reward == 1 for trial in good))
+    known = any(trial.reward is not None for run in runs for trial in run.trials)
+    return fmean(fmean(of_task) for of_task in outcomes.values()) if outcomes and known else None
+
+
+def mean_progress(runs: Sequence[Run], trials: int) -> float | None:
+    """How far the first so many trials came at best, counted as in `share_of`; None: of some run that is unknown."""
+    best: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        if solved(run, trials) is not None:
+            known = [trial.progress for trial in run.trials[:trials] if trial.progress is not None]
+            if not known:
+                return None
+            best[run.task].append(max(known))
+    return fmean(fmean(of_task) for of_task in best.values()) if best else None
+
+
+def _interval(mean: float, outcomes: Mapping[tuple[str, str], Sequence[bool]]) -> tuple[float, float, Method]:
+    """Of one task when seeds are drawn anew; of several when clusters are, with all their tasks and seeds."""
+    import numpy as np
+
+    if len(outcomes) == 1:
+        return *wilson(mean, sum(map(len, outcomes.values()))), "wilson over seeds"
+
+    rows: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for (cluster, _), of_task in outcomes.items():
+        rows[cluster][0] += fmean(of_task)
+        rows[cluster][1] += 1
+    low, high = intervals(np.array(list(rows.values())), _mean_of_rows, (0.0,))
+    if low[0] < high[0]:
+        return float(low[0]), float(high[0]), method_of(len(rows))
+    # Clusters that are all alike leave nothing to vary: each counts as one trial.
+    return *wilson(mean, len(rows)), "wilson over clusters"
+
+
+def _mean_of_rows(rows: NDArray[Any]) -> NDArray[Any]:
+    means: NDArray[Any] = rows[:, :1] / rows[:, 1:]
+    return means
+
+
+def _run(
+    result: TaskResult,
+    recorded: Mapping[str, tuple[int, str, str]],
+    rewards: Mapping[str, float],
+    progress: Mapping[str, float],
+    groups: Mapping[str, str],
+) -> Run:
+    task, _, seed = result.name.rpartition("-s")
+    nothing = (0, "none", task)
+    _, site, cluster = recorded.get(result.attempts[0].id, nothing) if result.attempts else nothing
+    return Run(
+        task=task,
+        seed=int(seed),
+        group=groups.get(task, site),
+        cluster=cluster,
+        trials=tuple(
+            Trial(
+                success=None if attempt.status == "broken" else attempt.truth,
+                reward=rewards.get(attempt.id),
+                progress=progress.get(attempt.id),
+                actions=recorded.get(attempt.id, nothing)[0],
+                usage=attempt.actor + attempt.reflector,
+            )
+            for attempt in result.attempts
+        ),
+        missing=_MISSING.get(result.ended),
+    )
+
+
+def _section_of_paper(runs: Sequence[Run], paper: Paper, counts: Sequence[int]) -> Section:
+    """The paper's categories; without any, the sites that it has sizes of, in the paper's order."""
+    if paper.categories:
+        of_task = {name: category for category, names in paper.categories.items() for name in names}
+        places = {name: i for i, name in enumerate(tasks_of(paper))}
+        listed = sorted((run for run in runs if run.task in of_task), key=lambda run: (places[run.task], run.seed))
+        by_category = {category: [run for run in listed if of_task[run.task] == category] for category in paper.categories}
+        return _section(listed, paper, by_category, counts)
+    by_site = _by_site(runs) if paper.sizes else {}
+    order = {name: by_site[name] for name in (*paper.sizes, *by_site) if name in by_site}
+    return _section(runs, paper, order, counts)
+
+
+def _section(
+    runs: Sequence[Run], paper: Paper | None, categories: Mapping[str, Sequence[Run]], counts: Sequence[int]
+) -> Section:
+    rows = [_row(name, of_category, counts, paper) for name, of_category in categories.items() if of_category]
+    rows += [_row(ALL, runs, counts, paper)] if runs else []
+    of_task: dict[str, list[Run]] = defaultdict(list)
+    home = {run.task: name for name, of_category in categories.items() for run in of_category}
+    for run in runs:
+        of_task[run.task].append(run)
+    by_task = paper if paper is not None and paper.tasks else None
+    tasks = tuple(_row(task, several, counts, by_task, home.get(task, "")) for task, several in of_task.items())
+    if paper is None:
+        return Section(title="sites" if categories else "all", categories=tuple(rows), tasks=tasks)
+    return Section(
+        title=paper.title,
+        paper=paper.paper,
+        source=paper.source,
+        notes=paper.notes,
+        columns=paper.columns,
+        categories=tuple(rows),
+        tasks=tasks,
+    )
+
+
+def _row(name: str, runs: Sequence[Run], counts: Sequence[int], paper: Paper | None = None, category: str | None = None) -> Row:
+    """`category` is given for the row of a task."""
+    trials = [trial for run in runs for trial in run.trials]
+    whole = [trial.actions for trial in trials if trial.success is not None]
+    usage = sum((trial.usage for trial in trials), start=Usage())
+    tasks = dict.fromkeys(run.task for run in runs if solved(run, counts[-1]) is not None)
+    return Row(
+        name=name,
+        category=category or "",
+        tasks=len({run.task for run in runs}),
+        runs=len(runs),
+        attempts=len(trials),
+        success=tuple(share_of(runs, count) for count in counts),
+        actions=fmean(whole) if whole else None,
+        calls=usage.calls / len(trials) if trials else None,
+        tokens=(usage.prompt_tokens + usage.completion_tokens) / len(trials) if trials else None,
+        usd=usage.usd / len(trials) if trials and usage.usd is not None else None,
+        full=full_share(runs, counts[-1]),
+        progress=mean_progress(runs, counts[-1]),
+        theirs=() if paper is None else theirs(paper, category or name, tasks),
+    )
+
+
+def _by_site(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    groups: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[run.group].append(run)
+    return dict(groups)

@@ -1,0 +1,380 @@
+"""Figures of agents on recorded steps (Mind2Web, MT-Mind2Web): elements, operations, steps and turns, with 95 % intervals.
+
+Element accuracy and operation F1 are means over turns of the mean over a turn's steps. Of MT-Mind2Web (Self-MAP, ACL 2024),
+step success (SSR) is the mean over conversations of the share of all their steps, and turn success (TSR) that of the share of
+their turns whose steps are all right. Of Mind2Web (arXiv 2306.06070) all are means over tasks. All are computed once, after the
+last step: the papers' code passes over last steps without a positive, and divides conversations by turns.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from prill.errors import InputError
+from prill.evaluators.metrics import intervals, wilson
+from prill.io.store import BadLine, read_trajectories
+from prill.papers.bench.papers import Paper, theirs
+from prill.papers.mind2web.pages.conversations import conversation_of
+from prill.papers.mind2web.pages.steps import USUAL, Asked, Marking, StepScore, asked_of
+from prill.types import Trajectory, Usage
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FORMAT = "prill bench mind2web 1"
+RECALLS = (1, 5, 10, 20, 50)
+Counting = Literal["mt-mind2web", "mind2web", "micro"]
+# What the papers print of each, in their order.
+METRICS: Mapping[Counting, tuple[str, ...]] = {
+    "mt-mind2web": ("Ele. Acc", "Op. F1", "SSR", "TSR"),
+    "mind2web": ("Ele. Acc", "Op. F1", "Step SR", "SR"),
+    "micro": ("Ele. Acc", "Op. F1", "Step SR"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTurn:
+    """A recorded turn: what its steps ask for. `number` is its place in the conversation, from 0."""
+
+    id: str
+    conversation: str
+    number: int = 0
+    site: str = "none"
+    split: str = "all"
+    asked: tuple[Asked, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedTurn:
+    """What an agent's steps of a turn came to; None: it broke off, say for want of a reply, so that nothing is known."""
+
+    turn: RecordedTurn
+    scores: tuple[StepScore, ...] | None
+    seed: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A share and its 95 % interval, when conversations are drawn anew; None where nothing is known."""
+
+    share: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What the turns of one row came to, counted in three ways. `missing` turns broke off and are in none of them."""
+
+    name: str
+    conversations: int
+    turns: int
+    steps: int
+    missing: int = 0
+    figures: Mapping[Counting, Mapping[str, Figure]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """How good the candidates are: whether the best one is a positive, counted as elements are, and the share of steps with a
+    positive among the best k."""
+
+    first: Figures
+    recall: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TheirRow:
+    """What a paper printed of one of its agents on this split; nothing of it was measured here."""
+
+    name: str
+    model: str
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """One part of the data: all turns, turns by their place in a conversation, turns by website."""
+
+    name: str
+    all: Figures
+    ranking: Ranking
+    by_turn: tuple[Figures, ...]
+    by_site: tuple[Figures, ...]
+    theirs: tuple[TheirRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedBench:
+    """All figures of an agent on recorded turns.
+
+    Args:
+        format: The version of the file format.
+        agent: The agent's name.
+        counting: How averages are taken: over the turns of conversations, or over single tasks.
+        marking: How steps were marked.
+        settings: What else was recorded.
+        missing: How many turns ended with an error.
+        not_begun: How many turns could not begin.
+        usage: What the episodes cost, also those that ended with an error.
+        splits: The figures by split.
+        sources: Where the published figures come from.
+    """
+
+    format: str = FORMAT
+    agent: str
+    counting: Counting
+    marking: Marking
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    missing: int
+    not_begun: int = 0
+    usage: Usage = field(default_factory=Usage)
+    splits: tuple[Split, ...]
+    sources: tuple[str, ...] = ()
+
+
+def recorded_turns(file: Path, split: str, broken: Callable[[str], object] | None = None) -> Iterator[RecordedTurn]:
+    """Reads the turns of a file one by one; pages are not kept.
+
+    Args:
+        file: A trajectory file of recorded turns.
+        split: The name of the split that the turns belong to.
+        broken: Called with the problem of each broken turn, which is then left out. None: it raises.
+
+    Yields:
+        The turns, in the order of the file.
+
+    Raises:
+        InputError: A turn is broken and `broken` is None.
+    """
+    for item in read_trajectories(file, on_error="yield"):
+        try:
+            yield _recorded_turn(item, file, split)
+        except InputError as problem:
+            if broken is None:
+                raise
+            broken(str(problem))
+
+
+def _recorded_turn(item: Trajectory | BadLine, file: Path, split: str) -> RecordedTurn:
+    if isinstance(item, BadLine):
+        raise InputError(item.message)
+    number = item.metadata.get("turn")
+    try:
+        asked = tuple(map(asked_of, item.steps))
+    except ValueError as problem:
+        raise InputError(f"{file}: turn {item.id!r}: {problem}") from None
+    return RecordedTurn(
+        id=item.id,
+        conversation=conversation_of(item),
+        number=number if isinstance(number, int) else 0,
+        site=item.task.site or "none",
+        split=split,
+        asked=asked,
+    )
+
+
+def played_turn(turn: RecordedTurn, episode: Trajectory, marking: Marking = USUAL, *, seed: int = 0) -> PlayedTurn:
+    """Scores an agent's episode of a recorded turn.
+
+    Args:
+        turn: The recorded turn.
+        episode: What the agent did.
+        marking: How a step is marked.
+        seed: The seed that the episode was played with.
+
+    Returns:
+        The turn with a score for each recorded step. A step that the agent did not take is wrong; an episode with an error has
+        no scores (None).
+    """
+    usage = _usage(episode)
+    if episode.error is not None:
+        return PlayedTurn(turn, None, seed, usage)
+    done = [step.action for step in episode.steps]
+    steps = [marking.score(asked, done[i] if i < len(done) else None) for i, asked in enumerate(turn.asked)]
+    return PlayedTurn(turn, tuple(steps), seed, usage)
+
+
+def _usage(episode: Trajectory) -> Usage:
+    """What the record says that it took; nothing where it does not say."""
+    try:
+        return msgspec.convert(episode.metadata.get("usage", {}), Usage)
+    except msgspec.ValidationError:
+        return Usage()
+
+
+def figures_of(played: Iterable[PlayedTurn], name: str = "all") -> Figures:
+    """The figures of these turns. Seeds of a conversation count the same, and are one cluster for the intervals."""
+    every = list(played)
+    known = [one for one in every if one.scores]
+    rows = _rows(known)
+    return Figures(
+        name=name,
+        conversations=len({one.turn.conversation for one in known}),
+        turns=len(known),
+        steps=sum(len(one.scores or ()) for one in known),
+        missing=len(every) - len(known),
+        figures=_figures(rows),
+    )
+
+
+def ranking_of(turns: Iterable[RecordedTurn]) -> Ranking:
+    """What the order of the candidates is worth alone."""
+    every = list(turns)
+    first = [PlayedTurn(turn, tuple(StepScore(float(bool(asked.within(1)))) for asked in turn.asked)) for turn in every]
+    steps = [asked for turn in every for asked in turn.asked]
+    recall = {k: fmean(bool(asked.within(k)) for asked in steps) for k in RECALLS} if steps else {}
+    return Ranking(first=figures_of(first, "rank 0"), recall=recall)
+
+
+def recorded_bench(
+    played: Sequence[PlayedTurn],
+    papers: Sequence[Paper] = (),
+    *,
+    agent: str,
+    marking: Marking = USUAL,
+    settings: Mapping[str, Any] | None = None,
+    not_begun: int = 0,
+) -> RecordedBench:
+    """Computes the figures of played turns, split by split, next to the published figures for a split of that name.
+
+    Args:
+        played: The scored turns.
+        papers: Published figures.
+        agent: The agent's name.
+        marking: How the steps were marked.
+        settings: What else to record. None: nothing.
+        not_begun: How many turns could not begin. They count in no figure.
+
+    Returns:
+        The figures; accuracies and success rates are in [0, 1].
+    """
+    several = any(one.turn.number for one in played)
+    counting: Counting = "mt-mind2web" if several else "mind2web"
+    splits = []
+    for name, of_split in _grouped(played, lambda one: one.turn.split).items():
+        by_turn = _grouped(sorted(of_split, key=lambda one: one.turn.number), lambda one: str(one.turn.number + 1))
+        splits.append(
+            Split(
+                name=name,
+                all=figures_of(of_split, name),
+                ranking=ranking_of({one.turn.id: one.turn for one in of_split}.values()),
+                by_turn=tuple(figures_of(some, number) for number, some in by_turn.items()),
+                by_site=tuple(figures_of(some, site) for site, some in _grouped(of_split, lambda one: one.turn.site).items()),
+                theirs=tuple(row for paper in papers for row in _theirs(paper, name, METRICS[counting])),
+            )
+        )
+    named = {row.name for split in splits for row in split.theirs}
+    return RecordedBench(
+        agent=agent,
+        counting=counting,
+        marking=marking,
+        settings=dict(settings or {}),
+        missing=sum(one.scores is None for one in played),
+        not_begun=not_begun,
+        usage=sum((one.usage for one in played), start=Usage()),
+        splits=tuple(splits),
+        sources=tuple(
+            line
+            for paper in papers
+            if any(_name(paper, column.name) in named for column in paper.columns)
+            for line in (f"theirs: {paper.paper}. From {paper.source}.", *paper.notes)
+        ),
+    )
+
+
+def _rows(played: Iterable[PlayedTurn]) -> list[list[float]]:
+    """A row of sums for each conversation; `_shares` has what is divided by what."""
+    by_conversation: dict[str, dict[int, list[tuple[StepScore, ...]]]] = defaultdict(lambda: defaultdict(list))
+    for one in played:
+        by_conversation[one.turn.conversation][one.seed].append(one.scores or ())
+    rows = []
+    for seeds in by_conversation.values():
+        turns = [scores for of_seed in seeds.values() for scores in of_seed]
+        steps = [score for scores in turns for score in scores]
+        right = {seed: [all(score.success for score in scores) for scores in some] for seed, some in seeds.items()}
+        rows.append(
+            [
+                sum(fmean(score.element for score in scores) for scores in turns),
+                sum(fmean(score.f1 for score in scores) for scores in turns),
+                sum(fmean(score.success for score in scores) for scores in turns),
+                sum(all(score.success for score in scores) for scores in turns),
+                len(turns),
+                sum(fmean(score.success for scores in some for score in scores) for some in seeds.values()),
+                sum(map(fmean, right.values())),
+                len(seeds),
+                sum(score.element for score in steps),
+                sum(score.f1 for score in steps),
+                sum(score.success for score in steps),
+                len(steps),
+            ]
+        )
+    return rows
+
+
+def _shares(rows: NDArray[Any]) -> NDArray[Any]:
+    """The shares in the order of `METRICS`: over turns, conversations, tasks and steps."""
+    import numpy as np
+
+    turns, conversations, steps = rows[:, 4], rows[:, 7], rows[:, 11]
+    over_turns = [rows[:, i] / turns for i in (0, 1, 2, 3)]
+    return np.stack(
+        [
+            *over_turns[:2],
+            rows[:, 5] / conversations,
+            rows[:, 6] / conversations,
+            *over_turns,
+            *(rows[:, i] / steps for i in (8, 9, 10)),
+        ],
+        axis=1,
+    )
+
+
+def _figures(rows: Sequence[Sequence[float]]) -> dict[Counting, dict[str, Figure]]:
+    import numpy as np
+
+    places = [(counting, metric) for counting, metrics in METRICS.items() for metric in metrics]
+    found: dict[Counting, dict[str, Figure]] = {counting: {} for counting in METRICS}
+    if not rows:
+        for counting, metric in places:
+            found[counting][metric] = Figure(share=None)
+        return found
+    table = np.array(rows, float)
+    shares = _shares(table.sum(axis=0, keepdims=True))[0]
+    lows, highs = intervals(table, _shares, (0.0,) * len(places))
+    for (counting, metric), share, low, high in zip(places, map(float, shares), lows, highs, strict=True):
+        if not low < high:  # all alike, or one alone: each conversation is one trial
+            low, high = wilson(share, len(rows))
+        found[counting][metric] = Figure(share=share, low=float(low), high=float(high))
+    return found
+
+
+def _grouped(played: Iterable[PlayedTurn], key: Callable[[PlayedTurn], str]) -> dict[str, list[PlayedTurn]]:
+    groups: dict[str, list[PlayedTurn]] = defaultdict(list)
+    for one in played:
+        groups[key(one)].append(one)
+    return dict(groups)
+
+
+def _theirs(paper: Paper, split: str, metrics: Sequence[str]) -> Iterator[TheirRow]:
+    """The paper's rows are named `SPLIT: METRIC`. One without the last metric is about other data, though the split is called
+    the same."""
+    if f"{split}: {metrics[-1]}" not in paper.printed:
+        return
+    printed = {metric: theirs(paper, f"{split}: {metric}", ()) for metric in metrics}
+    for i, column in enumerate(paper.columns):
+        known = {metric: figure.success for metric, row in printed.items() if (figure := row[i]) is not None}
+        if known:
+            yield TheirRow(name=_name(paper, column.name), model=column.model, figures=known)
+
+
+def _name(paper: Paper, column: str) -> str:
+    return column if paper.title in column else f"{paper.title}: {column}"

@@ -1,0 +1,193 @@
+"""What others have published: their figures by task or category, as data files in the folder of each paper, or of your own.
+
+A figure of theirs is theirs: it is copied from the publication that `source` names, with their model, seeds and tasks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import isnan
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+import msgspec
+
+from prill.config.toml import read_table
+from prill.errors import UsageError
+
+Benchmark = Literal["miniwob", "webarena", "airline", "mind2web"]
+ALL = "all"
+_PAPERS = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One agent of theirs: with which model, and `over` what (`50 seeds a task`); success within the first `trials` trials."""
+
+    name: str
+    model: str
+    over: str = ""
+    trials: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """Figures of one publication. A row of figures has one for each column, in [0, 1]; NaN where none was printed.
+
+    Args:
+        title: A short name.
+        paper: The publication.
+        source: Where in it the figures are.
+        benchmark: The benchmark.
+        columns: The agents and settings that it compares.
+        agents: The policies that follow the paper: its seeds and trials are the defaults for them.
+        list_name: The name of its list of tasks.
+        seeds: The seeds that it plays.
+        trials: The most attempts at one task.
+        notes: Remarks.
+        categories: The tasks by category.
+        tasks: Success by task.
+        actions: Numbers of actions by task, 0 or more.
+        printed: Success by category, or under `all`, as the paper prints it.
+        sizes: How many tasks a category has, where there are no figures by task.
+    """
+
+    title: str
+    paper: str
+    source: str
+    benchmark: Benchmark
+    columns: tuple[Column, ...]
+    agents: tuple[str, ...] = ()
+    list_name: str | None = None
+    seeds: str | None = None
+    trials: int = 1
+    notes: tuple[str, ...] = ()
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tasks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    actions: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    printed: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """A figure of theirs: success, over how many tasks (None: not told), and the mean actions of an episode where printed."""
+
+    success: float
+    tasks: int | None
+    actions: float | None = None
+
+
+def paper_names(benchmark: Benchmark | None = None) -> tuple[str, ...]:
+    """Lists the papers whose figures ship with prill.
+
+    Args:
+        benchmark: Only papers with figures on this benchmark. None: all.
+
+    Returns:
+        Their names, sorted.
+    """
+    return tuple(name for name in sorted(_files()) if benchmark in (None, _ready(name).benchmark))
+
+
+def read_paper(name: str | os.PathLike[str]) -> Paper:
+    """Reads the figures of a paper.
+
+    Args:
+        name: A name of `paper_names`, or a .toml or .json file of the same form.
+
+    Returns:
+        The paper's figures; success rates are in [0, 1].
+
+    Raises:
+        UsageError: No paper has that name, or the file is not of that form; the message says where.
+    """
+    if Path(name).suffix in (".toml", ".json"):
+        return _read(Path(name))
+    if name not in paper_names():
+        raise UsageError(f"no figures {str(name)!r}: there are {', '.join(paper_names())}, or name a .toml or .json file")
+    return _ready(str(name))
+
+
+@cache
+def _files() -> Mapping[str, Path]:
+    """The files of figures by name; each lies in the folder of its paper."""
+    return {path.stem: path for path in _PAPERS.glob("*/published/*.toml")}
+
+
+@cache
+def _ready(name: str) -> Paper:
+    return _read(_files()[name])
+
+
+def _read(path: Path) -> Paper:
+    try:
+        paper = msgspec.convert(read_table(path, finite=False), Paper)  # nan: the paper has no such figure
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: {error}") from None
+    _check(paper, path)
+    return paper
+
+
+def tasks_of(paper: Paper) -> tuple[str, ...]:
+    """Lists the tasks of a paper, category by category.
+
+    Args:
+        paper: The paper.
+
+    Returns:
+        The task names.
+    """
+    return tuple(name for names in paper.categories.values() for name in names)
+
+
+def theirs(paper: Paper, category: str, tasks: Iterable[str]) -> tuple[Theirs | None, ...]:
+    """Looks up what a paper published for tasks of a category.
+
+    Args:
+        paper: The paper.
+        category: A category of the paper, or `all`.
+        tasks: The tasks that were played. Where the paper has figures by task, the mean over those of them that it has.
+
+    Returns:
+        One figure for each column of the paper, in [0, 1]; None where it has none.
+    """
+    if paper.tasks:
+        wanted = list(tasks)
+        return tuple(_mean(paper, i, wanted) for i in range(len(paper.columns)))
+    size = (sum(paper.sizes.values()) or None) if category == ALL else paper.sizes.get(category)
+    figures = paper.printed.get(category, (float("nan"),) * len(paper.columns))
+    return tuple(None if isnan(share) else Theirs(share, size) for share in figures)
+
+
+def _mean(paper: Paper, column: int, tasks: Sequence[str]) -> Theirs | None:
+    known = [name for name in tasks if name in paper.tasks and not isnan(paper.tasks[name][column])]
+    if not known:
+        return None
+    actions = [paper.actions[name][column] for name in known if name in paper.actions]
+    share = fmean(paper.tasks[name][column] for name in known)
+    return Theirs(share, len(known), fmean(actions) if len(actions) == len(known) else None)
+
+
+def _check(paper: Paper, path: Path) -> None:
+    """Raises UsageError for rows that do not fit the columns, shares beyond 1, and tasks in no category or in two."""
+    if not paper.columns:
+        raise UsageError(f"{path}: columns: name at least one")
+    for kind in ("tasks", "printed", "actions"):
+        rows: Mapping[str, tuple[float, ...]] = getattr(paper, kind)
+        for name, row in rows.items():
+            if len(row) != len(paper.columns):
+                raise UsageError(
+                    f"{path}: {kind}.{name}: {len(row)} figures for {len(paper.columns)} columns; nan stands for none"
+                )
+            if any(figure < 0 or (figure > 1 and kind != "actions") for figure in row):
+                raise UsageError(f"{path}: {kind}.{name}: give {'0 or more' if kind == 'actions' else 'shares from 0 to 1'}")
+    listed = tasks_of(paper)
+    if twice := next((name for name in listed if listed.count(name) > 1), None):
+        raise UsageError(f"{path}: categories: {twice} stands there twice")
+    if homeless := next((name for name in (*paper.tasks, *paper.actions) if name not in listed), None):
+        raise UsageError(f"{path}: tasks.{homeless}: it is in no category")

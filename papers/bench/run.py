@@ -1,0 +1,364 @@
+"""An agent on the tasks of a benchmark, and tables of what it came to next to the figures of the papers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, cast, get_args
+
+import msgspec
+from msgspec import Meta
+
+from prill.config.values import name_of
+from prill.emulators.settings import EnvironmentLike
+from prill.emulators.task_source import fingerprint, words_of
+from prill.episodes.record import Recorded
+from prill.errors import UsageError
+from prill.io.kinds import TRAJECTORIES
+from prill.io.outputs import check_output, expect_place, expect_writable
+from prill.io.store import read_trajectories
+from prill.io.tables import import_pandas
+from prill.papers.bench.figures import Bench, bench_of, read_runs
+from prill.papers.bench.mind2web import PlayedTurn, RecordedBench, played_turn, recorded_bench, recorded_turns
+from prill.papers.bench.mind2web_tables import recorded_summary, write_recorded_bench
+from prill.papers.bench.papers import Benchmark, Paper, paper_names, read_paper, tasks_of
+from prill.papers.bench.tables import FIGURES, PICTURE, TABLES, summary_text, write_bench
+from prill.papers.mind2web.config import Mind2WebConfig
+from prill.papers.mind2web.pages.conversations import without_pages
+from prill.policies.registry import PolicyLike
+from prill.protocols import LanguageModel, Learner
+from prill.refine.reflector import LessonsConfig
+from prill.refine.reflexion import Stage, check_again, play_again
+from prill.refine.retries import RetrySpec
+from prill.runs.base import synchronous, wait_for
+from prill.runs.plan import RunPlan
+from prill.runs.reflexion import challenge_of_case, learner_of_case, plan_retries, play_of
+from prill.runs.rollout.cases import Case
+from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, Session, record_session, session
+from prill.types import Trajectory
+
+EPISODES = "episodes"
+_BENCHMARKS: tuple[Benchmark, ...] = get_args(Benchmark)
+_SEEDS = "0-4"  # where neither the agent nor the list is a paper's
+_LESSONS = LessonsConfig()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchConfig(EpisodesConfig):
+    """What `prill papers bench` does: play an agent on a benchmark, and compare it with what the papers published."""
+
+    environment: Annotated[
+        EnvironmentLike,
+        Meta(description=f"the benchmark, with its tasks and options: {', '.join(_BENCHMARKS)}"),
+    ]
+    policy: Annotated[PolicyLike | None, Meta(description="who plays: a name, module:Object or file.py:Object")] = None
+    output: Annotated[str | Path, Meta(description="folder to write to; a run that was stopped resumes there")]
+    seeds: Annotated[
+        int | str | Sequence[int] | None,
+        Meta(description=f"seeds of each task (default: those of the agent's paper, or of the list's; else {_SEEDS})"),
+    ] = None  # type: ignore[assignment]
+    trials: Annotated[
+        int | None, Meta(ge=1, description="attempts at a task, while they fail (default: the agent's paper's, or 1)")
+    ] = None
+    lessons: Annotated[LessonsConfig, Meta(description="how lessons are drawn between trials")] = _LESSONS
+    beside: Annotated[
+        str | Path | Sequence[str | Path] | None,
+        Meta(description="whose figures stand next to them: papers' names, files of your own; none: nobody's"),
+    ] = None
+
+    def check(self) -> None:
+        """Refuses what is not a benchmark, and options that do not go together."""
+        if self.seeds is not None:
+            super().check()
+        if isinstance(self.beside, list | tuple):
+            object.__setattr__(self, "beside", ",".join(map(str, self.beside)))
+        if self.benchmark not in _BENCHMARKS:
+            raise UsageError(
+                f"environment {self.benchmark}: the benchmarks are {', '.join(_BENCHMARKS)}", parameters=("environment",)
+            )
+        if self.benchmark == "mind2web" and (self.trials or 1) > 1:
+            raise UsageError("trials: recorded steps are played once", parameters=("trials",))
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """The name of the benchmark."""
+        return cast(Benchmark, self.place.name)
+
+    @property
+    def episodes(self) -> Path:
+        """The folder of the episodes, in the form of `prill reflexion`."""
+        return Path(self.output) / EPISODES
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """What an agent came to.
+
+    Attributes:
+        figures: All figures, as `results.json` has them.
+        output: The folder with tables, figures, picture and episodes.
+        lost: Episodes that could not begin.
+        problem: The last that broke off or could not begin; None without any.
+    """
+
+    figures: Bench | RecordedBench
+    output: str
+    lost: int = 0
+    problem: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every episode has an outcome."""
+        return not self.figures.missing and not self.lost
+
+    @property
+    def broken(self) -> bool:
+        """Whether episodes broke off or could not begin."""
+        missing = self.figures.missing
+        return bool(self.lost or (missing if isinstance(missing, int) else {"broke off", "could not begin"} & missing.keys()))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The tables, the figures and the picture."""
+        return tuple(str(Path(self.output) / name) for name in (TABLES, FIGURES, PICTURE))
+
+    def table(self) -> dict[str, Any]:
+        """The figures as JSON has them."""
+        table: dict[str, Any] = msgspec.to_builtins(self.figures, str_keys=True)
+        return table
+
+    def to_pandas(self) -> Any:
+        """A pandas table: a row for each task of each list of tasks; of recorded steps for each split."""
+        pandas, figures = import_pandas(), self.figures
+        if isinstance(figures, RecordedBench):
+            rows = [{"split": split.name, **msgspec.to_builtins(split.all, str_keys=True)} for split in figures.splits]
+        else:
+            rows = [{"list": part.title, **msgspec.to_builtins(row)} for part in figures.sections for row in part.tasks]
+        return pandas.json_normalize(rows)
+
+    def __str__(self) -> str:
+        return recorded_summary(self.figures) if isinstance(self.figures, RecordedBench) else summary_text(self.figures)
+
+
+async def bench_async(config: BenchConfig, *, progress: Callable[[Stage], None] = lambda stage: None) -> BenchResult:
+    """Plays an agent on a benchmark, and writes tables, figures and a picture; the same call resumes a stopped run.
+
+    Args:
+        config: Which benchmark, and who plays.
+        progress: Called after every episode.
+
+    Returns:
+        The figures; they print as tables.
+
+    Raises:
+        UsageError: The configuration cannot be carried out, or the folder holds another run.
+        EndpointError: A model's endpoint takes no call.
+        EnvironmentFailure: Nothing can begin in the environment.
+    """
+    config, papers = choose(config)
+    _check_output(config)
+    if config.benchmark == "mind2web":
+        return await _recorded(config, papers, progress)
+    async with session(config, config.episodes) as made:
+        run = _Run.of(config, made)
+        await play_again(
+            made.pool,
+            run.challenges,
+            None,
+            config.episodes,
+            run.retries,
+            **run.rest,
+            retry_broken=config.retry_broken,
+            progress=progress,
+        )
+        figures = bench_of(
+            read_runs(config.episodes, made.setting.sites),
+            papers,
+            benchmark=config.benchmark,
+            agent=made.plan.agent,
+            trials=run.retries.attempts,
+            settings={**run.rest["settings"], "seeds": config.seeds, "max_steps": made.max_steps},
+        )
+    write_bench(Path(config.output), figures)
+    return BenchResult(figures, str(config.output))
+
+
+bench = synchronous(bench_async)
+"""`bench_async`, waited for: the same parameters, in scripts and notebooks."""
+
+
+def plan_bench(config: BenchConfig) -> RunPlan:
+    """Finds out what the run would do and ask of models, without a call.
+
+    Args:
+        config: Which benchmark, and who plays.
+
+    Returns:
+        The plan.
+
+    Raises:
+        UsageError: The configuration cannot be carried out.
+    """
+
+    async def plan() -> RunPlan:
+        chosen, _ = choose(config)
+        _check_output(chosen)
+        async with session(chosen, chosen.episodes, planned=True) as made:
+            if chosen.benchmark == "mind2web":
+                return EpisodePlan.of(made).run_plan()
+            run = _Run.of(chosen, made)
+            check_again(made.pool, run.challenges, None, chosen.episodes, run.retries, **run.rest)
+            trials = run.retries.attempts
+            return plan_retries(EpisodePlan.of(made, trials), None, asks=trials > 1, output=chosen.episodes)
+
+    return wait_for(plan)
+
+
+def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
+    """Fills in the tasks, seeds and trials of the agent's paper, or of the list's, where they were not given.
+
+    Args:
+        config: Which benchmark, and who plays.
+
+    Returns:
+        The configuration that is played, and the papers whose figures stand next to its own.
+
+    Raises:
+        UsageError: No policy is named, or tasks are missing.
+    """
+    policy, place = name_of(config.policy), config.place
+    if config.policy is None:
+        raise UsageError("policy is missing: name a policy of prill's, or one of your own", parameters=("policy",))
+    ready = [read_paper(name) for name in paper_names(config.benchmark)]
+    followed = [paper for paper in ready if policy in paper.agents]
+    if config.benchmark == "mind2web":
+        named = _named(config)
+        return config.but(seeds=config.seeds or "0", trials=1), (followed or ready) if named is None else named
+    tasks = getattr(place, "tasks", None)
+    if tasks is None:
+        tasks = "all" if config.benchmark != "miniwob" else next((p.list_name for p in followed if p.list_name), None)
+        if tasks is None:
+            lists = ", ".join(paper.list_name for paper in ready if paper.list_name is not None)
+            raise UsageError(
+                f"tasks is missing: {policy} is not a paper's agent, so name a list ({lists}), tasks, or all",
+                parameters=("tasks",),
+            )
+    listed = [paper for paper in ready if paper.list_name == tasks]
+    # The desk has as many scenarios as the paper played, whoever plays them.
+    source = next(iter([*followed, *listed, *(ready if config.benchmark == "airline" else [])]), None)
+    usual = (source.seeds if source else None) or ("0" if config.benchmark == "webarena" else _SEEDS)
+    trials = config.trials or (followed[0].trials if followed else 1)
+    if trials == 1 and config.lessons.model is not None:
+        raise UsageError(
+            "lessons.model: with one trial there is no lesson to draw; give more trials", parameters=("lessons.model", "trials")
+        )
+    chosen = config.but(
+        environment=place.but(tasks=words_of(tasks_of(listed[0])) if listed else tasks),
+        seeds=config.seeds or usual,
+        trials=trials,
+    )
+    if (named := _named(config)) is not None:
+        return chosen, named
+    if config.benchmark == "webarena":  # figures of other tasks cannot be compared with
+        return chosen, [] if getattr(place, "shop", False) or getattr(place, "configs", None) else ready
+    return chosen, [paper for paper in ready if paper in followed or paper in listed] or ready
+
+
+def _named(config: BenchConfig) -> list[Paper] | None:
+    """The papers that the configuration names; None where it names none."""
+    if config.beside is None:
+        return None
+    names = [name.strip() for name in str(config.beside).split(",")] if config.beside != "none" else []
+    papers = [read_paper(name) for name in names]
+    for name, paper in zip(names, papers, strict=True):
+        if paper.benchmark != config.benchmark:
+            raise UsageError(
+                f"beside {name}: its figures are about {paper.benchmark}, not about {config.benchmark}", parameters=("beside",)
+            )
+    return papers
+
+
+def _check_output(config: BenchConfig) -> None:
+    folder = Path(config.output)
+    expect_place(folder, "a folder")
+    for name in (TABLES, FIGURES, PICTURE):
+        expect_writable(folder / name)
+    check_output(config.episodes / TRAJECTORIES, "trajectories", continued=True)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The parts of a run, made in its session."""
+
+    challenges: Sequence[Any]
+    retries: RetrySpec
+    rest: dict[str, Any]
+
+    @classmethod
+    def of(cls, config: BenchConfig, made: Session) -> _Run:
+        lessons, trials = config.lessons, config.trials or 1
+        model = None if lessons.model is None else made.model(lessons.model)
+        # With one trial nothing is learnt between trials, so any policy will do.
+        make = partial(learner_of_case if trials > 1 else _player, made, model, lessons)
+        if trials > 1 and made.rows:
+            make(made.rows[0], (), 0)  # an agent that takes no lessons is told so before anything is played
+        settings: dict[str, Any] = {
+            "policy": made.plan.agent,
+            "environment": made.environment,
+            "run": fingerprint(list(made.run)),
+        }
+        if trials > 1:
+            settings["lessons"] = {**lessons.settings(), "model": name_of(lessons.model)}
+        # As the papers count: so many trials, whatever was learnt.
+        retries = RetrySpec(attempts=trials, stop_on_repeat=False)
+        challenges = [challenge_of_case(made, make, row) for row in made.rows]
+        return cls(challenges, retries, {"play": play_of(made), "settings": settings})
+
+
+def _player(
+    made: Session, model: LanguageModel | None, lessons: LessonsConfig, row: Case, learnt: Sequence[str], number: int
+) -> Learner:
+    return cast(Learner, made.plan.make(row))
+
+
+# Recorded steps, which are played once and marked step by step
+
+
+async def _recorded(config: BenchConfig, papers: Sequence[Paper], progress: Callable[[Stage], None]) -> BenchResult:
+    place = config.place
+    assert isinstance(place, Mind2WebConfig)
+    files = place.files()
+    async with session(config, config.episodes) as made:
+        total = len(made.rows)
+        counts = await record_session(made, progress=lambda recorded: progress(Stage("play", 0, recorded.total, total)))
+        figures = _recorded_figures(config, made, files, papers, counts)
+    write_recorded_bench(Path(config.output), figures)
+    return BenchResult(figures, str(config.output), counts.lost, counts.last_problem)
+
+
+def _recorded_figures(
+    config: BenchConfig, made: Session, files: dict[Path, str], papers: Sequence[Paper], counts: Recorded
+) -> RecordedBench:
+    """The figures of this run's episodes: those of other runs in the folder have other ids."""
+    rows = {made.id(row): row for row in made.rows}
+    path = config.episodes / TRAJECTORIES
+    spec = made.setting.environments[0].spec
+    by_turn: dict[str, list[tuple[Case, Trajectory]]] = {}
+    for item in read_trajectories(path, on_error="skip") if path.exists() else ():
+        if item.id in rows:
+            by_turn.setdefault(rows[item.id].task, []).append((rows[item.id], without_pages(item)))
+    played: list[PlayedTurn] = [
+        played_turn(turn, episode, spec.marking, seed=row.seed)
+        for file, split in files.items()
+        for turn in recorded_turns(file, split, broken=lambda problem: None)  # they could not begin
+        for row, episode in by_turn.get(turn.id, ())
+    ]
+    settings = {
+        "policy": made.plan.agent,
+        "run": fingerprint(list(made.run)),
+        "seeds": config.seeds,
+        "lost": spec.lost,
+    }
+    return recorded_bench(played, papers, agent=made.plan.agent, marking=spec.marking, settings=settings, not_begun=counts.lost)

@@ -1,0 +1,233 @@
+"""The figures of a benchmark as Markdown, JSON and a picture; what others published is marked as theirs wherever it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from prill.io.outputs import write_output
+from prill.models.ledger import usage_text
+from prill.papers.bench.figures import Bench, Row, Section, Share
+from prill.papers.bench.papers import Column, Theirs
+from prill.ui.report.lines import Line, Point, row_chart
+
+TABLES, FIGURES, PICTURE = "results.md", "results.json", "results.svg"
+_SUCCESS = {
+    "miniwob": "Success is a raw reward of the page above 0; the column `reward 1` leaves out what had only a part of it.",
+    "webarena": "Success is what the oracle of the task says of the state that the agent left.",
+    "airline": (
+        "Success is that the desk is as the caller wanted it, with nothing else changed; progress is the share of checkpoints "
+        "that were reached."
+    ),
+}
+# Columns of some benchmarks alone; a share of rewards is told since pages that give part of one would hide it in success.
+_SHARES: Mapping[str, Callable[[Row], float | None]] = {"reward 1": lambda row: row.full, "progress": lambda row: row.progress}
+_CLUSTERS = {"miniwob": "tasks", "webarena": "templates", "airline": "tasks"}
+_HOW = (
+    "Every task counts the same, however many of its seeds have an outcome. Intervals are 95 %: of one task Wilson's, over its "
+    "seeds; of several, {clusters} are drawn anew, all seeds of one being one cluster (bootstrap; with fewer than 20 clusters "
+    "Student's t on log odds, leaving out one cluster at a time; where all are alike, Wilson's with a trial a cluster). "
+    "Actions, calls, tokens and US dollars are means of an attempt, lessons included; the `stop` that ends an episode is no "
+    "action."
+)
+_TRIALS = "After T trials, some attempt among the first T succeeded; an attempt that failed may have given a lesson."
+_THEIRS = (
+    "Columns with **theirs** are figures of the publication named there, copied from it and not measured here: another model, "
+    "other seeds, other times. They are means over the tasks that have an outcome here, too, where the publication has them by "
+    "task; in brackets stands over how many, where that is another number than ours."
+)
+
+
+def write_bench(folder: Path, bench: Bench) -> None:
+    """Writes `results.md`, `results.json` and `results.svg`.
+
+    Args:
+        folder: The folder to write to.
+        bench: The figures.
+
+    Raises:
+        UsageError: The files cannot be written.
+    """
+    write_output(folder / FIGURES, msgspec.json.format(msgspec.json.encode(bench), indent=1).rstrip() + b"\n")
+    write_output(folder / TABLES, bench_text(bench).encode())
+    write_output(folder / PICTURE, bench_picture(bench).encode())
+
+
+def bench_text(bench: Bench) -> str:
+    """Formats the figures as Markdown: what was played, how to read it, and the tables.
+
+    Args:
+        bench: The figures.
+
+    Returns:
+        The Markdown text.
+    """
+    parts = [f"# {cell_text(bench.agent)} on {bench.benchmark}", played_text(bench), _SUCCESS[bench.benchmark]]
+    parts.append(_HOW.format(clusters=_CLUSTERS[bench.benchmark]))
+    parts += [_TRIALS] if bench.trials[-1] > 1 else []
+    parts += [_THEIRS] if any(section.columns for section in bench.sections) else []
+    for section in bench.sections:
+        parts += [f"## {_heading(section)}", _categories(bench, section), *_about(section)]
+    told = _told(bench)
+    for section in bench.sections:
+        columns = section.columns if any(row.theirs for row in section.tasks) else ()
+        parts += [
+            f"## Tasks, list of {section.title}" if section.columns else "## Tasks",
+            table_text(_head(bench, columns, "task", "category"), (_task_cells(row, told) for row in section.tasks)),
+        ]
+    if not bench.sections:
+        parts.append("None of the tasks that were played is on these lists.")
+    return "\n\n".join(parts) + "\n"
+
+
+def played_text(bench: Bench) -> str:
+    """What was played, what it took, and what has no outcome, in a paragraph."""
+    row, usage = bench.overall, bench.usage
+    trials = f", up to {bench.trials[-1]} trials each" if bench.trials[-1] > 1 else ""
+    words = f"{_count(row.tasks, 'task')}, {_count(row.runs, 'episode')} (task and seed){trials}: "
+    words += f"{_count(row.attempts, 'attempt')}, {usage_text(usage)}."
+    if bench.missing:
+        reasons = ", ".join(f"{n} {reason}" for reason, n in bench.missing.items())
+        words += (
+            f" Without an outcome: {sum(bench.missing.values())} ({reasons}); these count neither as success nor as failure."
+        )
+    return words
+
+
+def summary_text(bench: Bench) -> str:
+    """What was played, and the tables by category alone."""
+    tables = [f"{_heading(section)}:\n\n{_categories(bench, section)}" for section in bench.sections]
+    return "\n\n".join([played_text(bench), *tables])
+
+
+def bench_picture(bench: Bench) -> str:
+    """Draws success by category after the last trial, with 95 % intervals, and the published figures.
+
+    Args:
+        bench: The figures.
+
+    Returns:
+        The picture as SVG text.
+    """
+    rows = [(section, row) for section in bench.sections for row in section.categories]
+    several = len(bench.sections) > 1
+    names = [f"{section.title}: {row.name}" if several else row.name for section, row in rows]
+    ours = [
+        Point(i, share.success, share.low or 0.0, 1.0 if share.high is None else share.high, _over(row))
+        for i, (_, row) in enumerate(rows)
+        if (share := row.success[-1]).success is not None
+    ]
+    lines = [Line(f"{bench.agent}{_after(bench.trials[-1])}", ours)]
+    for section in bench.sections:
+        for at, column in enumerate(section.columns):
+            points = [
+                Point(i, figure.success, figure.success, figure.success, _theirs_over(figure))
+                for i, (of_row, row) in enumerate(rows)
+                if of_row is section and at < len(row.theirs) and (figure := row.theirs[at]) is not None
+            ]
+            lines.append(Line(f"theirs: {_named(section, column)}, {column.model}", points))
+    return row_chart(f"Success on {bench.benchmark}, by category", names, lines)
+
+
+def _heading(section: Section) -> str:
+    return f"Categories of {section.title}" if section.columns else "Categories"
+
+
+def _categories(bench: Bench, section: Section) -> str:
+    """The table of one list: its categories, and all of them together."""
+    head = _head(bench, (), "category", "tasks", "episodes")
+    told = _told(bench)
+    for column in section.columns:
+        run = ", ".join(part for part in (column.model, column.over) if part)
+        head.append(f"**theirs**: {cell_text(_named(section, column))} ({cell_text(run)})")
+    return table_text(head, (_category_cells(row, told) for row in section.categories))
+
+
+def _about(section: Section) -> Iterator[str]:
+    if section.columns:
+        lines = [f"theirs: {section.paper}. From {section.source}.", *section.notes]
+        yield "\n".join(f"* {line}" for line in lines)
+
+
+def _head(bench: Bench, columns: Sequence[Column], *first: str) -> list[str]:
+    success = ["success"] if bench.trials == (1,) else [f"success, T={trials}" for trials in bench.trials]
+    ours = [*first, *success, *_told(bench), "without outcome", "actions", "calls", "tokens", "USD"]
+    return [*ours, *(f"**theirs**: {cell_text(column.name)}" for column in columns)]
+
+
+def _told(bench: Bench) -> list[str]:
+    """Which of the columns that only some benchmarks have are known of all rows: `reward 1`, `progress`."""
+    rows = [row for section in bench.sections for row in (*section.categories, *section.tasks) if row.success[-1].decided]
+    return [name for name, share in _SHARES.items() if rows and all(share(row) is not None for row in rows)]
+
+
+def _category_cells(row: Row, told: Sequence[str]) -> Iterator[str]:
+    yield from (cell_text(row.name), str(row.tasks), str(row.runs))
+    yield from (_share_cell(share) for share in row.success)
+    yield from _told_cells(row, told)
+    yield from _spent(row)
+    yield from (_theirs_cell(figure, row.tasks) for figure in row.theirs)
+
+
+def _task_cells(row: Row, told: Sequence[str]) -> Iterator[str]:
+    yield from (cell_text(row.name), cell_text(row.category) or "-")
+    yield from (f"{_share_cell(share)}, of {share.decided}" if share.decided else "-" for share in row.success)
+    yield from _told_cells(row, told)
+    yield from _spent(row)
+    yield from (_theirs_cell(figure, 1) for figure in row.theirs)
+
+
+def _told_cells(row: Row, told: Sequence[str]) -> Iterator[str]:
+    for share in (_SHARES[name](row) for name in told):
+        yield "-" if share is None else f"{share:.1%}"
+
+
+def _spent(row: Row) -> Iterator[str]:
+    yield str(row.success[-1].missing)
+    for mean, form in ((row.actions, ".2f"), (row.calls, ".2f"), (row.tokens, ".0f"), (row.usd, ".5f")):
+        yield "-" if mean is None else format(mean, form)
+
+
+def _share_cell(share: Share) -> str:
+    return "-" if share.success is None else f"{share.success:.1%} ({share.low:.1%} to {share.high:.1%})"
+
+
+def _theirs_cell(figure: Theirs | None, tasks: int) -> str:
+    if figure is None:
+        return "-"
+    actions = "" if figure.actions is None else f", {figure.actions:.2f} actions"
+    over = "" if figure.tasks in (None, tasks) else f" ({_count(figure.tasks, 'task')})"
+    return f"{figure.success:.1%}{actions}{over}"
+
+
+def _over(row: Row) -> str:
+    return f"{_count(row.tasks, 'task')}, {_count(row.success[-1].decided, 'episode')}"
+
+
+def _theirs_over(figure: Theirs) -> str:
+    return "as printed" if figure.tasks is None else f"theirs, {_count(figure.tasks, 'task')}"
+
+
+def _named(section: Section, column: Column) -> str:
+    return column.name if section.title in column.name else f"{section.title}, {column.name}"
+
+
+def _after(trials: int) -> str:
+    return "" if trials == 1 else f", T={trials}"
+
+
+def _count(number: int | None, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def table_text(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *(list(row) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def cell_text(text: str) -> str:
+    """A name in a table: whoever gave it, it cannot leave its cell."""
+    return " ".join(text.replace("|", "\\|").split())

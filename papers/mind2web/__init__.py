@@ -1,0 +1,1 @@
+"""Mind2Web and MT-Mind2Web (arXiv 2306.06070, ACL 2024): recorded pages, agents that choose on them, and what trains these."""

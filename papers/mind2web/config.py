@@ -1,0 +1,100 @@
+"""Mind2Web as a configuration: recorded turns of conversations on web sites, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta
+
+from prill.emulators.settings import EnvironmentConfig, Playing, Setting
+from prill.emulators.task_source import Names, task_names, words_of
+from prill.errors import UsageError
+from prill.io.kinds import TRAJECTORIES
+from prill.papers.mind2web.environment import Mind2Web, Mind2WebSpec, Recordings
+from prill.papers.mind2web.pages.steps import Marking, Match, Scheme
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mind2WebConfig(EnvironmentConfig):
+    """Recorded turns: `Mind2WebConfig(recordings=["test.jsonl"])`. The recording goes on whatever the agent does."""
+
+    name: ClassVar[str] = "mind2web"
+    usual_steps: ClassVar[int] = 1000  # of an episode: it ends with the recording
+    stops_early: ClassVar[bool] = False
+
+    tasks: Annotated[Names, Meta(description="recorded turns by id, or all")] = "all"
+    recordings: Annotated[
+        str | Path | Sequence[str | Path],
+        Meta(description="files or folders of recorded turns ([SPLIT=]PLACE,…), and which part of the data each is"),
+    ] = ()
+    within: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="a step whose target is not among so many best candidates is lost (default: the policy's paper's)"),
+    ] = None
+    lost: Annotated[
+        Literal["hidden", "shown"],
+        Meta(description="what is shown of a lost step: no candidates, so that no model is asked, or all the same"),
+    ] = "hidden"
+    scheme: Annotated[
+        Scheme | None, Meta(description="how steps are marked: as MindAct in its two forms, or as Synapse (default: policy's)")
+    ] = None
+    step_match: Annotated[
+        Match | None, Meta(description="synapse: a step is right when what it says is, or when its text is the same")
+    ] = None
+
+    def check(self) -> None:
+        """Names and files become one text."""
+        object.__setattr__(self, "tasks", words_of(self.tasks))
+        if isinstance(self.recordings, list | tuple):
+            object.__setattr__(self, "recordings", ",".join(map(str, self.recordings)))
+
+    def files(self) -> dict[Path, str]:
+        """The files of recordings.
+
+        Returns:
+            Each file with the name of its split, else its own.
+
+        Raises:
+            UsageError: There is none, or one is named twice.
+        """
+        found: dict[Path, str] = {}
+        for word in (part.strip() for part in str(self.recordings).split(",") if part.strip()):
+            split, equals, name = word.partition("=")
+            place = Path(name if equals else word)
+            path = place / TRAJECTORIES if place.is_dir() else place
+            if not path.is_file():
+                raise UsageError(f"recordings {word}: there is no file {path} (prill convert mind2web makes one)")
+            if path in found:
+                raise UsageError(f"recordings {word}: {path} is named twice, and its turns belong to one split")
+            found[path] = split if equals else place.stem
+        if not found:
+            raise UsageError(
+                "recordings is missing: files of recorded turns, which prill convert mind2web makes", parameters=("recordings",)
+            )
+        return found
+
+    def setting(self, run: Playing) -> Setting[Any]:
+        """Opens the recordings."""
+        usual = run.marking if isinstance(run.marking, Marking) else Marking()
+        spec = Mind2WebSpec(
+            within=usual.top if self.within is None else self.within,
+            lost=self.lost,
+            scheme=self.scheme or usual.scheme,
+            step_match=self.step_match or usual.step_match,
+        )
+        recordings = Recordings(list(self.files()))
+        names = task_names(self.tasks or "all", recordings.names)
+        environments = [Mind2Web(spec=spec, opened=recordings) for _ in range(run.copies)]
+        return Setting(
+            environments,
+            names,
+            Mind2Web.task,
+            Mind2Web.grade,
+            asdict(spec),
+            contents=recordings.digests,
+            templates=recordings.conversations,
+            sites=recordings.sites,
+        )

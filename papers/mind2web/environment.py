@@ -1,0 +1,294 @@
+"""Mind2Web and MT-Mind2Web as an environment: recorded turns, step by step, whatever the agent does (teacher forcing).
+
+An agent sees the page and the candidates of each recorded step, and of the conversation's earlier turns what was seen and done.
+Recordings may be larger than memory: a file is gone through once for where its turns begin, and a turn is read when it is
+played, with those before it in its conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from prill.errors import EnvironmentFailure, InputError, UsageError
+from prill.io.lines import folder_of, read_lines
+from prill.io.store import decode_trajectory
+from prill.papers.mind2web.pages.conversations import rejoined, without_pages
+from prill.papers.mind2web.pages.state import PageState, read_state
+from prill.papers.mind2web.pages.steps import TOP, Asked, Marking, Match, Scheme, StepScore, asked_of
+from prill.papers.mind2web.pages.tree import Page
+from prill.types import Action, LabelRecord, Observation, StepLabel, Task, Trajectory
+
+_SHOWN = 50  # candidates around which a page is kept on record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mind2WebSpec:
+    """How recorded turns are played, and how steps are marked for the labels."""
+
+    within: Annotated[int, Meta(ge=1, description="a step whose target is not among so many best candidates is lost")] = TOP
+    lost: Annotated[
+        Literal["hidden", "shown"],
+        Meta(description="what is shown of a lost step: no candidates, so that no model is asked, or all the same"),
+    ] = "hidden"
+    scheme: Annotated[
+        Scheme, Meta(description="how steps are marked: as MindAct does in its two forms, or as Synapse does")
+    ] = "generation"
+    step_match: Annotated[
+        Match, Meta(description="synapse: a step is right when what it says is, or when its text is the same")
+    ] = "parsed"
+
+    @property
+    def marking(self) -> Marking:
+        """How steps are marked."""
+        return Marking(self.scheme, self.within, self.step_match)
+
+
+class _Head(msgspec.Struct):
+    """What is read of every line beforehand. What is seen and done is passed over."""
+
+    class _Task(msgspec.Struct):
+        site: str | None = None
+
+    id: str
+    task: _Task = msgspec.field(default_factory=_Task)
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    file: Path
+    number: int
+    start: int
+    size: int
+    digest: str
+    conversation: str
+    site: str | None
+
+
+class Recordings:
+    """Recorded turns of files (JSON Lines, as `prill convert` writes them), by id. Only their places are in memory.
+
+    Raises UsageError for an id that comes twice and for packed files and pipes, InputError for a broken line.
+    """
+
+    def __init__(self, files: Sequence[str | os.PathLike[str]]) -> None:
+        self._places: dict[str, _Place] = {}
+        self._conversations: dict[tuple[Path, str], list[str]] = {}
+        for file in files:
+            self._add(Path(file))
+
+    def _add(self, file: Path) -> None:
+        decoder = msgspec.json.Decoder(_Head)
+        for line in read_lines(file):
+            if line.start is None:
+                raise UsageError(f"{file}: recordings are read here and there, so they cannot be packed or come through a pipe")
+            try:
+                head = decoder.decode(line.data)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise InputError(f"{file}:{line.number}: {error}") from None
+            if head.id in self._places:
+                raise UsageError(f"{file}:{line.number}: the turn {head.id!r} is recorded twice")
+            conversation = str(head.metadata.get("conversation", head.id))
+            digest = hashlib.blake2b(line.data, digest_size=8).hexdigest()
+            self._places[head.id] = _Place(file, line.number, line.start, line.size, digest, conversation, head.task.site)
+            self._conversations.setdefault((file, conversation), []).append(head.id)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The ids of all turns, in order."""
+        return tuple(self._places)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """What tells the recording of a turn from another one with the same id."""
+        return {name: place.digest for name, place in self._places.items()}
+
+    @property
+    def sites(self) -> dict[str, str]:
+        """The website of each turn, where it is known."""
+        return {name: place.site for name, place in self._places.items() if place.site}
+
+    @property
+    def conversations(self) -> dict[str, int]:
+        """The number of each turn's conversation."""
+        numbers = {key: number for number, key in enumerate(self._conversations)}
+        return {name: numbers[place.file, place.conversation] for name, place in self._places.items()}
+
+    def turn(self, name: str) -> Trajectory:
+        """The turn of that id, its conversation's earlier turns with their pages. Raises UsageError, InputError."""
+        if name not in self._places:
+            raise UsageError(
+                f"no turn {name!r} is recorded; there are {len(self._places)}, such as {next(iter(self._places), '-')}"
+            )
+        place = self._places[name]
+        names = self._conversations[place.file, place.conversation]
+        *_, turn = rejoined(self._read(names[: names.index(name) + 1]))
+        return turn
+
+    def _read(self, names: Sequence[str]) -> Iterator[Trajectory]:
+        for name in names:
+            place = self._places[name]
+            try:
+                with place.file.open("rb") as file:
+                    file.seek(place.start)
+                    yield decode_trajectory(file.read(place.size), folder_of(place.file))
+            except OSError as error:
+                raise InputError(f"{place.file}: {error.strerror}") from None
+            except InputError as error:
+                raise InputError(f"{place.file}:{place.number}: {error}") from None
+
+
+class Mind2Web:
+    """Plays recorded turns. An episode ends after the last recorded step.
+
+    A record keeps the part of each page around its best 50 candidates, and of earlier turns the actions.
+
+    Args:
+        spec: The options.
+    """
+
+    def __init__(
+        self,
+        recordings: Annotated[tuple[str, ...], Meta(description="files of recorded turns")] = (),
+        spec: Mind2WebSpec = Mind2WebSpec(),
+        *,
+        opened: Annotated[Recordings | None, Meta(description="recordings that are open already, from Python")] = None,
+    ) -> None:
+        self.recordings = opened or Recordings(recordings)
+        self.spec = spec
+        self._turn: Trajectory | None = None
+        self._asked: tuple[Asked, ...] = ()
+        self._views: dict[int, str] = {}
+        self._at = 0
+
+    async def task(self, name: str, seed: int = 0) -> Task:
+        """Makes the task of a recorded turn.
+
+        Args:
+            name: The turn's id.
+            seed: Makes no difference here.
+
+        Returns:
+            The task.
+
+        Raises:
+            UsageError: There is no such turn.
+            EnvironmentFailure: The recording cannot be read.
+        """
+        await self._take(name)
+        assert self._turn is not None
+        return self._turn.task
+
+    async def reset(self, task: Task) -> Observation:
+        """The state before the first recorded step of the turn that has the task's id."""
+        if self._turn is None or self._turn.id != task.id:
+            await self._take(task.id)
+        self._at = 0
+        return self._state()
+
+    async def step(self, action: Action) -> tuple[Observation, bool]:
+        """The next recorded state, whatever the action was; after the last step, what was recorded of the end."""
+        assert self._turn is not None
+        self._at += 1
+        if self._at < len(self._turn.steps):
+            return self._state(), False
+        return self._turn.final or Observation(), True
+
+    def abridged(self, trajectory: Trajectory) -> Trajectory:
+        """The episode with each page cut around its best 50 candidates, and earlier turns without pages. What was done in the
+        recording is left out: a judge would only have to compare."""
+        turn = self._turn
+        steps = tuple(
+            replace(step, observation=Observation(step.observation.screenshot, self._view(i), step.observation.url))
+            for i, step in enumerate(trajectory.steps)
+        )
+        final = trajectory.final
+        if turn is not None and final is not None:
+            going_on = len(steps) < len(turn.steps)
+            final = Observation(final.screenshot, self._view(len(steps)), final.url) if going_on else turn.final
+        metadata = {**({} if turn is None else turn.metadata), **trajectory.metadata}
+        metadata.pop("uids", None)
+        task = replace(trajectory.task, earlier=tuple(map(without_pages, trajectory.task.earlier)))
+        return replace(trajectory, task=task, steps=steps, final=final, metadata=metadata)
+
+    async def grade(self, trajectory: Trajectory) -> LabelRecord:
+        """Labels an episode: a success met every recorded step.
+
+        Args:
+            trajectory: The episode that was just played.
+
+        Returns:
+            The label, with a label for each of the agent's steps.
+        """
+        assert self._turn is not None
+        if trajectory.error is not None:
+            return LabelRecord(id=trajectory.id, success=None, source="oracle", note="the episode broke off")
+        scores = [
+            self.spec.marking.score(asked, trajectory.steps[i].action if i < len(trajectory.steps) else None)
+            for i, asked in enumerate(self._asked)
+        ]
+        return LabelRecord(
+            id=trajectory.id,
+            success=all(score.success for score in scores),
+            source="oracle",
+            note=_note(scores),
+            steps=tuple(
+                StepLabel(i, "towards" if score.success else "away") for i, score in enumerate(scores[: len(trajectory.steps)])
+            ),
+        )
+
+    async def close(self) -> None:
+        """Forgets the turn."""
+        self._turn, self._asked, self._views = None, (), {}
+
+    async def _take(self, name: str) -> None:
+        try:
+            turn = await asyncio.to_thread(self.recordings.turn, name)
+        except InputError as problem:
+            raise EnvironmentFailure(str(problem)) from None
+        if not turn.steps:
+            raise EnvironmentFailure(f"the recorded turn {name!r} has no steps")
+        try:
+            self._asked = tuple(map(asked_of, turn.steps))
+        except ValueError as problem:
+            raise EnvironmentFailure(f"the recorded turn {name!r}: {problem}") from None
+        self._turn, self._views, self._at = turn, {}, 0
+
+    def _state(self) -> Observation:
+        """What an agent is shown of the step that it is at."""
+        assert self._turn is not None
+        seen, at = self._turn.steps[self._at].observation, self._at
+        state = read_state(seen.text or "")
+        lost = self.spec.lost == "hidden" and not self._asked[at].within(self.spec.within)
+        targets = tuple(asked.positives[0] if asked.positives else "" for asked in self._asked[:at])
+        offered, withheld = ((), state.candidates) if lost else (state.candidates, ())
+        domain, subdomain = (str(self._turn.metadata.get(name) or "") for name in ("domain", "subdomain"))
+        shown = PageState(state.page, offered, state.past, targets, withheld, domain, subdomain)
+        return Observation(seen.screenshot, shown.text(), seen.url)
+
+    def _view(self, at: int) -> str | None:
+        """The page of a recorded step as people and judges read it."""
+        if self._turn is None or at >= len(self._turn.steps):
+            return None
+        if at not in self._views:
+            state = read_state(self._turn.steps[at].observation.text or "")
+            try:
+                page = Page(state.page)
+            except InputError as problem:
+                raise EnvironmentFailure(f"the recorded turn {self._turn.id!r}, step {at}: {problem}") from None
+            self._views[at] = page.view(state.candidates[:_SHOWN], brackets="angle", ids="original").text
+        return self._views[at]
+
+
+def _note(scores: Sequence[StepScore]) -> str:
+    elements, right = sum(score.element == 1 for score in scores), sum(score.success for score in scores)
+    return f"{right} of {len(scores)} steps right, {elements} elements"

@@ -1,0 +1,149 @@
+"""The memory of a conversation: one snippet for each recorded step of its earlier turns, and which of them a step is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from prill.errors import NoEvidence
+from prill.papers.embedders import Embedder, Fitted
+from prill.papers.mind2web.pages.state import PageState, read_state
+from prill.types import Action, Task
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Vector = np.ndarray[Any, np.dtype[np.float32]]
+
+History = Literal["none", "all", "fixed", "turns", "matched"]
+Order = Literal["relevance", "relevance_reversed", "time"]
+FIXED_TURNS = 3  # of the baseline "+ Fixed" (Self-MAP, section on baselines)
+_MOST_KNOWN = 20_000  # vectors, of 1,536 numbers at most: 120 MB
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """One recorded step of an earlier turn. `turn` and `step` count from 0; `past` are the actions before it in its turn.
+
+    `key` is the same wherever the step is remembered.
+    """
+
+    key: str
+    turn: int
+    step: int
+    instruction: str
+    past: tuple[str, ...]
+    action: Action
+    observed: str | None
+
+    @property
+    def positives(self) -> tuple[str, ...]:
+        """The candidates that were right, the first of the record first; none where the page lost them."""
+        return tuple((self.action.target or "").split())
+
+    def state(self) -> PageState:
+        """What was to be seen. Raises NoEvidence where it was not kept."""
+        if self.observed is None:
+            raise NoEvidence(
+                f"turn {self.turn + 1} of the conversation has no page at step {self.step + 1}: give earlier turns with their "
+                "pages (prill.papers.mind2web.pages.conversations.rejoined)"
+            )
+        return state_of(self.observed)
+
+
+def state_of(text: str | None) -> PageState:
+    """The state that an observation's text tells. Raises NoEvidence where it tells none."""
+    try:
+        return read_state(text or "")
+    except ValueError as error:
+        raise NoEvidence(f"this agent acts on recorded pages (Mind2Web): {error}") from None
+
+
+def memory_of(task: Task) -> tuple[Snippet, ...]:
+    """The snippets of all earlier turns, the oldest first."""
+    snippets = []
+    for turn, run in enumerate(task.earlier):
+        uids, past = run.metadata.get("uids") or (), tuple(step.action.text for step in run.steps)
+        for i, step in enumerate(run.steps):
+            key = f"{run.id}_{uids[i] if i < len(uids) else i}"
+            snippets.append(Snippet(key, turn, i, run.task.goal, past[:i], step.action, step.observation.text))
+    return tuple(snippets)
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Which snippets are shown, and in what order. `embedder` tells how alike two texts are; `page_text` adds the words of a
+    page to what is compared, `known` keeps vectors."""
+
+    history: History
+    most: int
+    order: Order
+    embedder: Embedder
+    page_text: Callable[[PageState], str] | None = None
+    known: dict[str, Vector] = field(default_factory=dict)
+
+    async def __call__(self, memory: Sequence[Snippet], task: Task, state: PageState) -> Sequence[Snippet]:
+        """The snippets for the next step of the task."""
+        if self.history == "none":
+            return ()
+        if self.history == "fixed":
+            return [snippet for snippet in memory if snippet.turn < FIXED_TURNS]
+        if self.history == "turns":
+            return await self._turns(memory, task)
+        if self.history == "all" or len(memory) <= self.most:
+            return memory
+        return await self._matched(memory, task, state)
+
+    async def _matched(self, memory: Sequence[Snippet], task: Task, state: PageState) -> Sequence[Snippet]:
+        """Snippets of the same words are one group; all of the nearest groups."""
+        groups: dict[str, list[int]] = {}
+        for i, snippet in enumerate(memory):
+            words = self._words(snippet.instruction, [snippet.action.text], snippet.state if self.page_text else None)
+            groups.setdefault(words, []).append(i)
+        query = self._words(task.goal, state.past, lambda: state)
+        nearest = (await self._nearest(query, list(groups)))[: self.most]
+        return self._ordered(memory, [groups[words] for words in nearest])
+
+    async def _turns(self, memory: Sequence[Snippet], task: Task) -> Sequence[Snippet]:
+        """All steps of the turns whose instruction is nearest."""
+        turns: dict[int, list[int]] = {}
+        for i, snippet in enumerate(memory):
+            turns.setdefault(snippet.turn, []).append(i)
+        if len(turns) <= self.most:
+            return memory
+        said: dict[str, list[int]] = {}
+        for turn, places in turns.items():
+            said.setdefault(memory[places[0]].instruction, []).append(turn)
+        nearest = [turn for words in await self._nearest(task.goal, list(said)) for turn in said[words]]
+        return self._ordered(memory, [turns[turn] for turn in nearest[: self.most]])
+
+    def _words(self, instruction: str, actions: Sequence[str], state: Callable[[], PageState] | None) -> str:
+        words = f"Task: {instruction}\nActions: {'; '.join(actions)}"
+        return words if self.page_text is None or state is None else f"{words}\n{self.page_text(state())}"
+
+    async def _nearest(self, query: str, texts: list[str]) -> list[str]:
+        """The texts, the most alike first; the earlier first of those that are equally alike."""
+        if isinstance(self.embedder, Fitted):
+            self.embedder.fit([query, *texts])
+            asked, *others = await self.embedder.embed([query, *texts])
+        else:
+            asked, *others = await self._embedded([query, *texts])
+        likeness = [round(float(one @ asked), 6) for one in others]
+        return [texts[i] for i in sorted(range(len(texts)), key=lambda i: -likeness[i])]
+
+    async def _embedded(self, texts: Sequence[str]) -> Sequence[Vector]:
+        """The vectors, each text asked for once: the same snippets come up at every step, and in every draw of training."""
+        if new := [text for text in dict.fromkeys(texts) if text not in self.known]:
+            if len(self.known) + len(new) > _MOST_KNOWN:
+                self.known.clear()
+                new = list(dict.fromkeys(texts))
+            self.known.update(zip(new, await self.embedder.embed(new), strict=True))
+        return [self.known[text] for text in texts]
+
+    def _ordered(self, memory: Sequence[Snippet], groups: Sequence[Sequence[int]]) -> Sequence[Snippet]:
+        if self.order == "time":
+            groups = [sorted(i for group in groups for i in group)]
+        elif self.order == "relevance_reversed":
+            groups = groups[::-1]
+        return [memory[i] for group in groups for i in group]

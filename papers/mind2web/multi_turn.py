@@ -1,0 +1,394 @@
+"""Conversations made from single tasks of Mind2Web, in MT-Mind2Web's format: organised, divided into turns, put into words.
+
+The way is that of MT-Mind2Web (ACL 2024): tasks of one site that share words become a conversation; the long ones are divided
+into runs of actions, about one for each four; the instructions are rewritten to refer to what was said before. People did the
+last, and checked the second; here a model does, its proposals are checked, and a rule stands in for what cannot be used.
+Without a model the rules do it all, and no turn refers back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import msgspec
+
+from prill.errors import BudgetSpent, CallTimeout, TransportFailure, Unscored, UsageError
+from prill.io.outputs import expect_place, failures, make_folder, writing
+from prill.io.store import BadLine
+from prill.models.ledger import metered
+from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
+from prill.papers.mind2web.format import records
+from prill.protocols import LanguageModel, Message
+from prill.types import Usage
+
+_T = TypeVar("_T")
+ACTIONS_A_TURN = 4  # MT-Mind2Web: the number of steps grows with the actions, about n/4 rounded up
+MOST_TASKS = 3  # of one conversation, so that it has about five turns, as there
+_TRIES, _MAX_TOKENS = 2, 700
+_NO_ANSWER = (TransportFailure, CallTimeout, BudgetSpent)  # the model said nothing: asked again later, never the rule's turn
+_WORD = re.compile(r"[a-z]{4,}|\d{4,}")
+_COMMON = frozenset(
+    [
+        "find",
+        "show",
+        "with",
+        "from",
+        "that",
+        "this",
+        "what",
+        "which",
+        "your",
+        "have",
+        "page",
+        "search",
+        "look",
+        "open",
+        "browse",
+        "check",
+        "first",
+        "into",
+        "them",
+        "then",
+    ]
+)
+_ACTION = re.compile(r"\[(?P<role>[^\]]*)\]\s*(?P<label>.*?)\s*->\s*(?P<op>[A-Z]+)(?::\s*(?P<value>.*))?$", re.DOTALL)
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """A turn to be: the actions of a task from `first` up to `end`, not included, and the instruction."""
+
+    task: str
+    first: int
+    end: int
+    instruction: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A conversation to be. `by_rule`: tasks that no proposal of the model divided; `rewritten`: whether it wrote the words."""
+
+    id: str
+    turns: list[Turn]
+    by_rule: int = 0
+    rewritten: bool = False
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the tasks. `kept` conversations were planned before.
+
+    `by_rule` tasks were divided by the rule though a model was asked; `not_rewritten` conversations have the rule's words.
+    `unanswered` conversations have no plan, since a call failed: nothing is written then. `usage` is what the calls of this
+    run took, answered or not.
+    """
+
+    tasks: int = 0
+    conversations: int = 0
+    planned: int = 0
+    kept: int = 0
+    unanswered: int = 0
+    turns: int = 0
+    by_rule: int = 0
+    not_rewritten: int = 0
+    stopped: bool = False
+    problems: list[str] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    id: str
+    site: tuple[str, str, str]  # domain, website, subdomain
+    goal: str
+    actions: tuple[str, ...]
+    at: int  # where its record lies in the spool
+
+
+async def make_conversations(
+    source: str | Path,
+    out: str | Path,
+    model: LanguageModel | None = None,
+    *,
+    most_tasks: int = MOST_TASKS,
+    at_once: int = 8,
+    stop: asyncio.Event | None = None,
+    progress: Callable[[Tally], object] = lambda _: None,
+) -> Tally:
+    """Writes `out`, a JSON array of conversations. Broken records are problems, and the rest goes on.
+
+    What is planned is kept in `<out>.plans.jsonl`, so that a run that was broken off goes on there and asks nothing twice.
+    Where calls failed, the other conversations are planned and kept, nothing is written, and the same call asks for the rest.
+    """
+    out = Path(out)
+    if out.exists():
+        raise UsageError(f"{out} exists already; choose another file", parameters=("output",))
+    expect_place(out, "a file of conversations")
+    make_folder(out)
+    tally, tasks = Tally(), dict[str, _Task]()
+    with tempfile.TemporaryFile(dir=out.parent) as spool:  # as large as the source: /tmp may have no room for it
+        for task in _spooled(source, spool, tally):
+            tasks[task.id] = task
+            await asyncio.sleep(0)  # so that Ctrl-C is heard
+            if stop is not None and stop.is_set():
+                tally.stopped = True
+                return tally
+        groups = organised(list(tasks.values()), most_tasks)
+        if not groups:
+            raise UsageError(f"{source}: no task of Mind2Web could be read; {'; '.join(tally.problems[:3])}")
+        tally.tasks, tally.conversations = len(tasks), len(groups)
+        plans = await _planned(groups, Path(f"{out}.plans.jsonl"), model, tally, at_once, stop, progress)
+        if not tally.stopped and not tally.unanswered:
+            with writing(out) as file:
+                for number, group in enumerate(groups):
+                    plan = plans[_key(group, model)]
+                    tally.turns += len(plan.turns)
+                    tally.by_rule += plan.by_rule if model is not None else 0
+                    tally.not_rewritten += model is not None and not plan.rewritten
+                    file.write((b",\n" if number else b"[") + msgspec.json.encode(_record(plan, tasks, spool)))
+                file.write(b"]\n")
+    return tally
+
+
+def organised(tasks: Sequence[_Task], most: int = MOST_TASKS) -> list[list[_Task]]:
+    """The tasks in groups of one site whose goals share words, each task with those before it that it shares most with."""
+    groups: dict[tuple[str, str, str], list[tuple[list[_Task], set[str]]]] = {}
+    for task in tasks:
+        words = set(_WORD.findall(task.goal.lower())) - _COMMON - set(_WORD.findall(task.site[1].lower()))
+        of_site = groups.setdefault(task.site, [])
+        best = max((group for group in of_site if len(group[0]) < most), key=lambda group: len(group[1] & words), default=None)
+        if best is None or not best[1] & words:
+            of_site.append(([task], words))
+        else:
+            best[0].append(task)
+            best[1].update(words)
+    return [group for of_site in groups.values() for group, _ in of_site]
+
+
+def even_runs(count: int) -> list[tuple[int, int]]:
+    """The actions in runs as long as each other, one for each four: the rule that stands in for a model."""
+    runs = -(-count // ACTIONS_A_TURN)
+    return [(count * k // runs, count * (k + 1) // runs) for k in range(runs)]
+
+
+def read_runs(reply: str, count: int) -> list[tuple[int, int]] | None:
+    """The runs that a reply proposes; None unless they are all the actions, each once, in order."""
+    steps = _object(reply)
+    if steps is None or not all(isinstance(numbers, list) and numbers for numbers in steps.values()):
+        return None
+    if [number for numbers in steps.values() for number in numbers] != list(range(1, count + 1)):
+        return None
+    return [(numbers[0] - 1, numbers[-1]) for numbers in steps.values()]
+
+
+def in_words(action: str) -> str:
+    """An action's `[role]  label -> OP: value` as an order: `type 10203 into Zip code`."""
+    if (found := _ACTION.match(action.strip())) is None:
+        return action.strip()
+    label = found["label"] or f"the {found['role']}"
+    forms = {"TYPE": f"type {found['value']} into {label}", "SELECT": f"select {found['value']} in {label}"}
+    return forms.get(found["op"], f"click {label}")
+
+
+def _spooled(source: str | Path, spool: IO[bytes], tally: Tally) -> Iterable[_Task]:
+    """The single tasks; their records go to the spool, since their pages are too much for the memory."""
+    seen = set()
+    for item in records(source):
+        if isinstance(item, BadLine):
+            tally.problems.append(item.message)
+            continue
+        place, record = item
+        try:
+            task = msgspec.convert(record, _Record)
+        except msgspec.ValidationError as error:
+            tally.problems.append(f"{place}: no single task of Mind2Web: {error}")
+            continue
+        if not task.actions or len(task.actions) != len(task.action_reprs) or task.annotation_id in seen:
+            why = "its id comes again" if task.annotation_id in seen else "needs one action_repr for each of its actions"
+            tally.problems.append(f"{place}: {task.annotation_id}: {why}")
+            continue
+        seen.add(task.annotation_id)
+        at = spool.tell()
+        spool.write(msgspec.json.encode(record) + b"\n")
+        site = (task.domain, task.website, task.subdomain)
+        yield _Task(task.annotation_id, site, task.confirmed_task, tuple(task.action_reprs), at)
+
+
+class _Record(msgspec.Struct):
+    annotation_id: str
+    confirmed_task: str
+    action_reprs: list[str]
+    actions: list[dict[str, Any]]
+    website: str = ""
+    domain: str = ""
+    subdomain: str = ""
+
+
+def _key(group: Sequence[_Task], model: LanguageModel | None) -> str:
+    """What a kept plan goes by: who made it, and of what: its tasks as they are, and what a model is asked."""
+    asked = [] if model is None else [load_prompt("prill.papers.mind2web", name).text for name in ("decompose", "rewrite")]
+    made_of = content_hash(*asked, *(part for task in group for part in (task.id, task.goal, "\n".join(task.actions))))
+    return f"{model.name if model is not None else '-'} {group[0].id} {made_of}"
+
+
+async def _planned(
+    groups: Sequence[Sequence[_Task]],
+    path: Path,
+    model: LanguageModel | None,
+    tally: Tally,
+    at_once: int,
+    stop: asyncio.Event | None,
+    progress: Callable[[Tally], object],
+) -> dict[str, Plan]:
+    with failures(path):
+        lines = path.read_bytes().splitlines() if path.exists() else []
+    kept = {plan.id: plan for plan in map(_kept, lines) if plan is not None}
+    plans = {key: kept[key] for group in groups if (key := _key(group, model)) in kept and _fits(kept[key], group)}
+    open_groups = [group for group in groups if _key(group, model) not in plans]
+    tally.kept = len(groups) - len(open_groups)
+    room = asyncio.Semaphore(at_once)
+
+    with failures(path):
+        plan_file = path.open("ab")
+    with plan_file as file:
+        file.write(b"\n")  # a line that was cut off ends here
+
+        async def plan_one(group: Sequence[_Task]) -> None:
+            async with room:
+                if stop is not None and stop.is_set():
+                    tally.stopped = True
+                    return
+                with metered() as meter:
+                    try:
+                        plan = await _plan(group, model, tally)
+                    except _NO_ANSWER as error:
+                        tally.unanswered += 1
+                        tally.problems.append(f"{group[0].id}: {error}")
+                        return
+                    finally:
+                        tally.usage += meter.usage
+            plans[plan.id] = plan
+            with failures(path):
+                file.write(msgspec.json.encode(plan) + b"\n")
+                file.flush()
+            tally.planned += 1
+            progress(tally)
+
+        try:
+            async with asyncio.TaskGroup() as all_of:
+                for group in open_groups:
+                    all_of.create_task(plan_one(group))
+        except ExceptionGroup as ended:
+            raise ended.exceptions[0] from None  # the first to fail has ended the rest
+    return plans
+
+
+def _kept(line: bytes) -> Plan | None:
+    try:
+        return msgspec.json.decode(line, type=Plan)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _fits(plan: Plan, group: Sequence[_Task]) -> bool:
+    """Whether its turns are all the actions of these tasks, each once, in order: a damaged plan is made again."""
+    lengths = {task.id: len(task.actions) for task in group}
+    if not all(0 <= turn.first < turn.end <= lengths.get(turn.task, 0) for turn in plan.turns):
+        return False
+    planned = [(turn.task, number) for turn in plan.turns for number in range(turn.first, turn.end)]
+    return planned == [(task.id, number) for task in group for number in range(len(task.actions))]
+
+
+async def _plan(group: Sequence[_Task], model: LanguageModel | None, tally: Tally) -> Plan:
+    turns, by_rule = [], 0
+    for task in group:
+        runs = even_runs(len(task.actions))
+        if model is not None and len(runs) > 1:
+            proposed = await _decomposed(task, model, len(runs), tally)
+            by_rule += proposed is None
+            runs = proposed or runs
+        for first, end in runs:
+            words = task.goal if len(runs) == 1 else ", then ".join(in_words(action) for action in task.actions[first:end])
+            turns.append(Turn(task.id, first, end, words[:1].upper() + words[1:]))
+    written = await _rewritten(turns, group, model, tally) if model is not None and len(turns) > 1 else None
+    if written is not None:
+        turns = [msgspec.structs.replace(turn, instruction=words) for turn, words in zip(turns, written, strict=True)]
+    return Plan(_key(group, model), turns, by_rule, written is not None or len(turns) == 1)
+
+
+async def _decomposed(task: _Task, model: LanguageModel, steps: int, tally: Tally) -> list[tuple[int, int]] | None:
+    actions = "\n".join(f"{k}. {' '.join(action.split())}" for k, action in enumerate(task.actions, 1))
+    values = {"task": quoted("task", task.goal), "actions": quoted("actions", actions)}
+    values |= {"count": str(len(task.actions)), "steps": str(steps)}
+    return await _asked(model, "decompose", values, lambda reply: read_runs(reply, len(task.actions)), task.id, tally)
+
+
+async def _rewritten(turns: Sequence[Turn], group: Sequence[_Task], model: LanguageModel, tally: Tally) -> list[str] | None:
+    tasks = {task.id: task for task in group}
+    told = []
+    for k, turn in enumerate(turns, 1):
+        actions = "\n".join(" ".join(action.split()) for action in tasks[turn.task].actions[turn.first : turn.end])
+        told.append(f"Turn {k}:\n{quoted('turn', f'Task: {tasks[turn.task].goal}{chr(10)}{actions}')}")
+
+    def read(reply: str) -> list[str] | None:
+        words = _object(reply) or {}
+        texts = [words.get(f"turn {k}") for k in range(1, len(turns) + 1)]
+        good = [" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()]
+        return good if len(good) == len(turns) else None
+
+    return await _asked(model, "rewrite", {"turns": "\n".join(told), "count": str(len(turns))}, read, group[0].id, tally)
+
+
+async def _asked(
+    model: LanguageModel, name: str, values: dict[str, str], read: Callable[[str], _T | None], id: str, tally: Tally
+) -> _T | None:
+    """What `read` finds in the reply; asked for once more where it finds nothing, then None, which the tally says."""
+    prompt = load_prompt("prill.papers.mind2web", name)
+    turns = prompt.fill({**values, "code": NONCE})
+    messages = [Message("system", (turns["system"],)), Message("user", (turns["user"],))]
+    why = ""
+    for _ in range(_TRIES):
+        try:
+            reply = await model.complete(messages, max_tokens=_MAX_TOKENS, prompt=prompt.hash)
+        except _NO_ANSWER:
+            raise
+        except Unscored as error:
+            why = str(error)
+            continue
+        if (found := read(reply.text)) is not None:
+            return found
+        why = "the reply is not what was asked for"
+        wish = "Your answer could not be used: give the JSON object described above, complete and in order."
+        messages = [*messages[:2], Message("assistant", (reply.text,)), Message("user", (wish,))]
+    tally.problems.append(f"{id}: {name}: {why}; the rule stands in")
+    return None
+
+
+def _object(reply: str) -> dict[str, Any] | None:
+    """The JSON object in a reply, whatever stands around it."""
+    begin, end = reply.find("{"), reply.rfind("}")
+    try:
+        value = json.loads(reply[begin : end + 1]) if 0 <= begin < end else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and value else None
+
+
+def _record(plan: Plan, tasks: dict[str, _Task], spool: IO[bytes]) -> dict[str, Any]:
+    """The conversation in MT-Mind2Web's fields, with the actions as they were recorded."""
+    first = tasks[plan.turns[0].task]
+    domain, website, subdomain = first.site
+    turns, loaded = [], {}
+    for number, turn in enumerate(plan.turns):
+        if turn.task not in loaded:
+            spool.seek(tasks[turn.task].at)
+            loaded = {turn.task: msgspec.json.decode(spool.readline())}
+        record, span = loaded[turn.task], slice(turn.first, turn.end)
+        about = {"annotation_id": f"{first.id}-{number}", "confirmed_task": turn.instruction}
+        turns.append({**about, "action_reprs": record["action_reprs"][span], "actions": record["actions"][span]})
+    return {"task_id": first.id, "website": website, "domain": domain, "subdomain": subdomain, "turns": turns}

@@ -1,0 +1,35 @@
+"""Recorded pages as models read them: cut around candidates, as text, with choices (Mind2Web and what follows it)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prill.lazy import lazily
+
+if TYPE_CHECKING:
+    from prill.papers.mind2web.pages.conversations import rejoined
+    from prill.papers.mind2web.pages.state import PageState, read_state
+    from prill.papers.mind2web.pages.steps import Marking, StepScore, asked_of
+    from prill.papers.mind2web.pages.tree import Page, View
+
+__all__ = [
+    "Marking",
+    "Page",
+    "PageState",
+    "StepScore",
+    "View",
+    "asked_of",
+    "read_state",
+    "rejoined",
+]
+_HOMES = {
+    "Marking": "steps",
+    "Page": "tree",
+    "PageState": "state",
+    "StepScore": "steps",
+    "View": "tree",
+    "asked_of": "steps",
+    "read_state": "state",
+    "rejoined": "conversations",
+}
+__getattr__, __dir__ = lazily(__name__, _HOMES)

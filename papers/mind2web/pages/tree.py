@@ -1,0 +1,296 @@
+"""A recorded page: what is kept of it around some candidates, in text, and the choices that it offers.
+
+The rules are those of MindAct (Mind2Web, arXiv 2306.06070) as Self-MAP (ACL 2024) uses them. What they leave open is
+decided here:
+
+* Texts of `cleaned_html` are elements named `text`. Words that stand in an element directly count as such an element at
+  their place.
+* Parts of a text are one blank apart, however the XML was laid out. An element without children is `<a … />`; one whose
+  children were all cut away is `<a …> </a>`.
+* Of two nodes with one id, the first is meant. A candidate that is a `text` is kept but is no choice, since texts have no id.
+* Entities are never declared by a page: one that declares some is refused, so that none can grow when it is read.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from prill.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    from lxml import etree
+
+Brackets = Literal["round", "angle"]
+Ids = Literal["short", "original", "none"]
+
+_ID, _TEXT = "backend_node_id", "text"
+_DEPTH, _DESCENDANTS, _SIBLINGS = 6, 50, 3  # kept around a candidate: MindAct's settings
+_LONG_WORD, _VALUE_WORDS, _WORDS = 15, 5, 20  # of an attribute, and of all of an element's or of a text
+_CHOICE_WORDS, _ANCESTOR_WORDS, _TARGET_WORDS, _QUERY_ACTIONS = 10, 50, 100, 3
+_ATTRIBUTES = (
+    *("role", "aria_role", "type", "alt", "aria_description", "aria_label", "label", "title", "name", "text_value", "value"),
+    *("placeholder", "input_checked", "input_value", "option_selected", "class"),
+)  # in this order, as MindAct reads them
+_EMPTY_VALUES = frozenset({"hidden", "none", "presentation", "null", "undefined"})
+_ENTITIES = {
+    **{"amp": "&", "lt": "<", "gt": ">", "nbsp": " ", "ndash": "-", "rsquo": "'", "lsquo": "'", "ldquo": '"', "rdquo": '"'},
+    **{"#39": "'", "#40": "(", "#41": ")"},
+}
+_OPEN = "\x00"  # in no page, as XML has none: a slash of the page's own is left alone
+_ENTITY = re.compile("&(" + "|".join(_ENTITIES) + ");")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A candidate as it is offered: its node, and the first 10 words of its text."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A page cut around candidates.
+
+    Args:
+        text: The page's text.
+        choices: The candidates in the order of the document. With short ids, choice k is printed as `id=k`.
+    """
+
+    text: str
+    choices: tuple[Choice, ...]
+
+
+class Page:
+    """A page of `cleaned_html`, parsed once.
+
+    Args:
+        html: The page.
+
+    Raises:
+        InputError: The text is not such a page.
+    """
+
+    def __init__(self, html: str) -> None:
+        # Nodes are numbers in the order of the document, so that a subtree is a range, and nothing here is recursive.
+        self._elements: list[Any] = []  # an lxml element; the words themselves, where they stand in an element directly
+        self._parents: list[int] = []
+        self._words: list[bool] = []  # whether it is a text
+        self._inner: dict[int, list[int]] = {}  # the children that are elements, and those that are texts, where there are some
+        self._texts: dict[int, list[int]] = {}
+        self._nodes: dict[str, int] = {}
+        self._summaries: dict[int, str] = {}
+        self._read(_parsed(html))
+
+    def __contains__(self, id: str) -> bool:
+        """Whether a node has this `backend_node_id`."""
+        return id in self._nodes
+
+    def view(self, candidates: Collection[str], *, brackets: Brackets = "round", ids: Ids = "short") -> View:
+        """Cuts the page around candidates.
+
+        Args:
+            candidates: Their node ids. Ids that the page does not have are ignored.
+            brackets: How elements are bracketed.
+            ids: `short` numbers the candidates from 0, `original` keeps their node ids, `none` shows none.
+
+        Returns:
+            The text, and the candidates in the order of the document.
+        """
+        asked = {node for id in candidates if (node := self._nodes.get(id)) is not None}
+        cut = self._pruned(asked)
+        offered = [node for node in sorted(asked) if not self._is_text(node)]
+        shown = () if ids == "none" else offered
+        names = {node: str(k) if ids == "short" else self._elements[node].get(_ID) for k, node in enumerate(shown)}
+        text = self._text(0, cut, names, brackets)
+        choices = (
+            Choice(self._elements[node].get(_ID), _first(self._text(node, cut, names, brackets), _CHOICE_WORDS))
+            for node in offered
+        )
+        return View(text, tuple(choices))
+
+    def candidate_text(self, id: str) -> str:
+        """Gives what a ranker reads of a candidate.
+
+        Args:
+            id: The candidate's node id.
+
+        Returns:
+            Two lines: the text of its ancestors (the last 50 words) and its own (the first 100).
+
+        Raises:
+            KeyError: No node has that id.
+        """
+        node = self._nodes[id]
+        cut = self._pruned({node})
+        around = "" if node == 0 else self._text(0, cut, {}, "slashes", without=node)
+        own = self._text(node, cut, {node: "0"}, "round")
+        return f"ancestors: {' '.join(around.split()[-_ANCESTOR_WORDS:])}\ntarget: {_first(own, _TARGET_WORDS)}"
+
+    def _read(self, root: etree._Element) -> None:
+        known: list[tuple[Any, int]] = [(root, -1)]  # what is still to be read: an element or words, and its parent
+        while known:
+            element, parent = known.pop()
+            node = len(self._parents)
+            words = isinstance(element, str)
+            text = words or element.tag == _TEXT
+            self._elements.append(element)
+            self._parents.append(parent)
+            self._words.append(text)
+            (self._texts if text else self._inner).setdefault(parent, []).append(node)
+            if words:
+                continue
+            if (id := element.get(_ID)) is not None:
+                self._nodes.setdefault(id, node)
+            if text:
+                continue
+            for child in element.iterchildren(reversed=True):
+                if (tail := child.tail) and not tail.isspace():
+                    known.append((tail, node))
+                if isinstance(child.tag, str):  # else a reference to an entity
+                    known.append((child, node))
+            if (before := element.text) and not before.isspace():
+                known.append((before, node))
+
+    def _children(self, node: int) -> list[int]:
+        return sorted([*self._inner.get(node, ()), *self._texts.get(node, ())])
+
+    def _is_text(self, node: int) -> bool:
+        return self._words[node]
+
+    def _kept(self, node: int) -> Iterator[int]:
+        """What is kept for a candidate; texts are kept by their parents."""
+        yield node
+        above = self._parents[node]
+        while above >= 0:
+            yield above
+            above = self._parents[above]
+        below, left = [(child, 1) for child in reversed(self._children(node))], _DESCENDANTS
+        while below and left:
+            child, depth = below.pop()
+            yield child
+            left -= 1
+            if depth < _DEPTH:
+                below.extend((grandchild, depth + 1) for grandchild in reversed(self._children(child)))
+        parent = self._parents[node]
+        if parent >= 0 and not self._is_text(node):
+            siblings = self._inner[parent]  # itself among them
+            place = bisect_left(siblings, node)
+            yield from siblings[max(0, place - _SIBLINGS) : place + _SIBLINGS + 1]
+
+    def _pruned(self, candidates: Collection[int]) -> dict[int, list[int]]:
+        """The children that each kept element still has, elements that say nothing replaced by their only child."""
+        kept = {node for candidate in candidates for node in self._kept(candidate) if not self._is_text(node)} | {0}
+        cut: dict[int, list[int]] = {}
+        left: dict[int, list[int]] = {node: [] for node in kept}  # the children that are kept, or what stands for them
+        for node in sorted(kept, reverse=True):
+            children = sorted([*left[node], *self._texts.get(node, ())])
+            cut[node] = children
+            bare = node != 0 and node not in candidates and not self._has_attributes(node)
+            bare = bare and len(children) <= 1 and not any(self._is_text(child) for child in children)
+            stays = children if bare else [node]
+            if node:
+                left[self._parents[node]].extend(stays)
+        return cut
+
+    def _has_attributes(self, node: int) -> bool:
+        attributes = self._elements[node].attrib
+        return len(attributes) > (_ID in attributes)
+
+    def _summary(self, node: int) -> str:
+        if (summary := self._summaries.get(node)) is None:
+            summary = self._summaries[node] = attribute_summary(dict(self._elements[node].attrib))
+        return summary
+
+    def _text(
+        self,
+        top: int,
+        cut: dict[int, list[int]],
+        names: dict[int, str],
+        brackets: Brackets | Literal["slashes"],
+        without: int | None = None,
+    ) -> str:
+        """A subtree as text, with these names as ids; `slashes` is the round form with a slash for each bracket that opens."""
+        parts: list[str] = []
+        todo: list[int | str] = [top]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, str):
+                parts.append(node)
+                continue
+            if node == without:
+                continue
+            if self._is_text(node):
+                parts.append(_first(_words(self._elements[node]), _WORDS))
+                continue
+            tag = self._elements[node].tag
+            inner = " ".join(part for part in (f"id={names[node]}" if node in names else "", self._summary(node)) if part)
+            opening = f"{tag} {inner}" if inner else tag
+            empty = node not in self._inner and node not in self._texts
+            if brackets == "slashes":
+                parts.append(f"{_OPEN}{opening}")
+            elif empty:
+                blank = " " if inner else ""
+                parts.append(f"<{opening}{blank}/>" if brackets == "angle" else f"({opening}{blank})")
+            else:
+                parts.append(f"<{opening}>" if brackets == "angle" else f"({opening}")
+                todo.append(f"</{tag}>" if brackets == "angle" else ")")
+            todo.extend(reversed(cut[node]))
+        text = " ".join(part for part in parts if part)
+        if brackets == "slashes":
+            text = text.replace(f" {_OPEN}", _OPEN).replace(_OPEN, "/")
+        return " ".join(_decoded(text).split())
+
+
+def ranker_query(goal: str, past: Sequence[str]) -> str:
+    """What a ranker reads of the task: two lines, the goal and the last 3 actions taken."""
+    actions = "; ".join(past[-_QUERY_ACTIONS:]) or "None"
+    return f"task: {' '.join(goal.split())}\nprevious actions: {actions}"
+
+
+def attribute_summary(attributes: Any) -> str:
+    """What is said of an element's attributes (a mapping): at most 5 short words of each, 20 in all, none said twice."""
+    said: list[str] = []
+    for name in _ATTRIBUTES:
+        value = attributes.get(name)
+        if value is None:
+            continue
+        value = value.lower()
+        if value in _EMPTY_VALUES or value.startswith("http"):
+            continue
+        words = " ".join([word for word in value.split() if len(word) < _LONG_WORD][:_VALUE_WORDS])
+        if words and words not in said:
+            said.append(words)
+    return _first(" ".join(said), _WORDS).replace('"', " ")
+
+
+def _parsed(html: str) -> etree._Element:
+    try:
+        from lxml import etree
+    except ImportError:
+        raise MissingExtra("lxml", "papers") from None
+    if "<!ENTITY" in html:
+        raise InputError("the page declares entities of its own, which no page of Mind2Web does")
+    # huge_tree: libxml2 otherwise ends at 256 levels; it still ends at some thousand, by an error
+    options = {"resolve_entities": False, "no_network": True, "remove_comments": True, "remove_pis": True, "huge_tree": True}
+    try:
+        return etree.fromstring(html.encode("utf-8", "replace"), etree.XMLParser(encoding="utf-8", **options))
+    except etree.XMLSyntaxError as error:
+        raise InputError(f"the page is no XML: {' '.join(str(error.msg).split())}") from None
+
+
+def _words(element: etree._Element | str) -> str:
+    words = element if isinstance(element, str) else " ".join(element.itertext(tag=None))
+    return words.replace('"', " ")
+
+
+def _first(text: str, words: int) -> str:
+    return " ".join(text.split()[:words])
+
+
+def _decoded(text: str) -> str:
+    return _ENTITY.sub(lambda found: _ENTITIES[found[1]], text) if "&" in text else text

@@ -1,0 +1,217 @@
+"""Runs on recorded pages: candidates in the order of a ranker, conversations made of single tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta, to_builtins
+
+from prill.config.values import Config
+from prill.errors import UsageError
+from prill.io.outputs import expect_place
+from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
+from prill.papers.embedders import make_embedder
+from prill.papers.mind2web.cross_encoder import CrossEncoder
+from prill.papers.mind2web.multi_turn import MOST_TASKS, Tally, make_conversations
+from prill.papers.mind2web.pages.ranking import Bm25, ByEmbedding, Ranker, RankingFigures, RankTally, rank_file
+from prill.protocols import LanguageModel
+from prill.runs.base import run_budget, synchronous
+
+_EMBEDDING = "embedding:"
+
+
+# The candidates of recorded pages in the order of a ranker
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankConfig(Config):
+    """What `prill papers rank` does: score every candidate of every recorded step into a score file."""
+
+    trajectories: Annotated[str | Path, Meta(description="gold trajectories of recorded pages, .jsonl")]
+    output: Annotated[str | Path, Meta(description="score file, JSON, as Mind2Web has them")]
+    ranker: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="bm25 (shared words, no model), embedding:NAME (tfidf, minilm, local:DIR, or a model at an endpoint), "
+            "or the folder of a ranker",
+        ),
+    ]
+    ranked: Annotated[
+        str | Path | None, Meta(description="also the trajectories with their candidates in the new order, .jsonl")
+    ] = None
+    base_url: Annotated[str | None, Meta(description="the endpoint of an embedding (default $OPENAI_BASE_URL)")] = None
+    device: Annotated[
+        str | None, Meta(description="of a ranker's folder: cuda, cpu or another (default: cuda where there is one)")
+    ] = None
+    batch: Annotated[int, Meta(ge=1, description="candidates that a ranker's folder reads at once")] = 32
+    resume: Annotated[bool, Meta(description="continue where an earlier run ended")] = True
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """How well steps were ranked.
+
+    Attributes:
+        figures: Accuracy, mean reciprocal rank and recall.
+        output: The score file.
+        problems: Turns that could not be read.
+        stopped: Whether the run was stopped; the same one resumes there.
+    """
+
+    figures: RankingFigures
+    output: str
+    problems: tuple[str, ...] = ()
+    stopped: bool = False
+
+    def table(self) -> dict[str, Any]:
+        """The figures as JSON has them."""
+        return {**asdict(self.figures), "problems": len(self.problems)}
+
+    def __str__(self) -> str:
+        found = self.figures
+        without = f" ({found.without:,} without a right candidate, counted as missed)" if found.without else ""
+        lines = {
+            "steps": f"{found.steps:,}{without}",
+            "accuracy": f"{found.accuracy:.1%} (by lot {found.chance:.1%})",
+            "MRR": f"{found.mrr:.3f}",
+            "recall": "  ".join(f"@{most} {share:.1%}" for most, share in found.recall.items()),
+        }
+        return "\n".join(f"{name:<9} {words}" for name, words in lines.items())
+
+
+async def rank_async(
+    config: RankConfig,
+    *,
+    stop: asyncio.Event | None = None,
+    progress: Callable[[RankTally], object] = lambda tally: None,
+) -> RankResult:
+    """Ranks the candidates of recorded steps.
+
+    Args:
+        config: Which steps, and by which ranker.
+        stop: Once it is set the run ends after the step under way.
+        progress: Called after every step.
+
+    Returns:
+        How often the right element comes first.
+
+    Raises:
+        UsageError: The ranker or the files cannot be used.
+    """
+    tally = await rank_file(
+        config.trajectories,
+        _ranker(config),
+        config.output,
+        reordered=config.ranked,
+        resume=config.resume,
+        stop=stop,
+        progress=progress,
+    )
+    return RankResult(tally.ranked.figures(), str(config.output), tuple(tally.problems), tally.stopped)
+
+
+rank = synchronous(rank_async)
+"""`rank_async`, waited for: the same parameters, in scripts and notebooks."""
+
+
+def _ranker(config: RankConfig) -> Ranker:
+    if config.ranker == Bm25.name:
+        return Bm25()
+    if config.ranker.startswith(_EMBEDDING):
+        return ByEmbedding(make_embedder(config.ranker.removeprefix(_EMBEDDING), base_url=config.base_url))
+    if not Path(config.ranker).is_dir():
+        raise UsageError(
+            f"ranker {config.ranker}: there are bm25, embedding:NAME, and the folder of a ranker", parameters=("ranker",)
+        )
+    return CrossEncoder(config.ranker, device=config.device, batch=config.batch)
+
+
+# Conversations of several turns
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationsConfig(Config):
+    """What `prill papers conversations` does: make conversations of several turns from single tasks of Mind2Web."""
+
+    source: Annotated[str | Path, Meta(description="file or folder of Mind2Web, JSON")]
+    output: Annotated[str | Path, Meta(description="JSON file of conversations")]
+    model: Annotated[ModelLike | None, Meta(description="model that divides and rewrites; rules do without it")] = None
+    most_tasks: Annotated[int, Meta(ge=1, description="most tasks of one conversation")] = MOST_TASKS
+    budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
+    concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 8
+
+
+@dataclass(frozen=True)
+class ConversationsResult:
+    """What became of the tasks.
+
+    Attributes:
+        tally: Counts, problems, and what the model was asked for.
+        output: The file of conversations; it is not written where calls failed.
+        by_model: Whether a model was asked.
+    """
+
+    tally: Tally
+    output: str
+    by_model: bool
+
+    def table(self) -> dict[str, Any]:
+        """The counts as JSON has them."""
+        return {**to_builtins(self.tally), "output": self.output}
+
+    def __str__(self) -> str:
+        tally = self.tally
+        rule = (
+            f"; the rule divided {tally.by_rule} tasks and worded {tally.not_rewritten} conversations" if self.by_model else ""
+        )
+        return f"{self.output}: {tally.conversations} conversations, {tally.turns} turns of {tally.tasks} tasks{rule}"
+
+
+async def conversations_async(
+    config: ConversationsConfig,
+    *,
+    stop: asyncio.Event | None = None,
+    progress: Callable[[Tally], object] = lambda tally: None,
+) -> ConversationsResult:
+    """Makes conversations of single tasks.
+
+    Args:
+        config: Which tasks, and which model divides them.
+        stop: Once it is set no new conversation is begun.
+        progress: Called after every conversation.
+
+    Returns:
+        What became of the tasks.
+
+    Raises:
+        UsageError: Nothing could be read, or the file exists already.
+    """
+    expect_place(config.output, "a file")
+    with run_budget(config.budget_usd, file=config.output):
+        model = None if config.model is None else _model(config.model, config.concurrency)
+        tally = await make_conversations(
+            config.source,
+            config.output,
+            model,
+            most_tasks=config.most_tasks,
+            at_once=config.concurrency,
+            stop=stop,
+            progress=progress,
+        )
+    return ConversationsResult(tally, str(config.output), model is not None)
+
+
+conversations = synchronous(conversations_async)
+"""`conversations_async`, waited for: the same parameters, in scripts and notebooks."""
+
+
+def _model(model: ModelLike, concurrency: int) -> LanguageModel:
+    if not isinstance(model, ModelConfig):
+        return make_model(model)
+    usual = {"concurrency": concurrency} if "concurrency" in model_options(model) else {}
+    return make_model(model.name, **{**usual, **model.options})

@@ -1,0 +1,1 @@
+"""Trainings on recorded pages: a ranker of candidates, and a planner that answers a policy."""

@@ -1,0 +1,60 @@
+"""What `prill train ranker` and `prill train planner` do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from prill.errors import UsageError
+from prill.policies.registry import Fingerprinted
+from prill.refine.demonstration import Teacher
+from prill.refine.training.spec import DEFAULT_PRESETS, Trained
+from prill.runs.filter import PLAIN, TeacherConfig, TeacherLike, described, make_teacher
+from prill.runs.train import PresetConfig, PresetLike, TrainConfig
+
+_RANKER, _PLANNER = PresetConfig(DEFAULT_PRESETS["ranker"]), PresetConfig(DEFAULT_PRESETS["planner"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRankerConfig(TrainConfig):
+    """What `prill train ranker` does: a ranker of candidates from gold trajectories of recorded pages."""
+
+    trains: ClassVar[Trained] = "ranker"
+    preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")] = (
+        _RANKER
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainPlannerConfig(TrainConfig):
+    """What `prill train planner` does: a planner that answers a policy, from gold trajectories of recorded pages."""
+
+    trains: ClassVar[Trained] = "planner"
+    policy: Annotated[
+        TeacherLike,
+        Meta(description="the policy that will ask it, for its questions and answers: mindact, self-map, module:Object"),
+    ]
+    preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")] = (
+        _PLANNER
+    )
+
+    def check(self) -> None:
+        """Checks that a policy is named.
+
+        Raises:
+            UsageError: It is the plain prompt, which no policy asks.
+        """
+        if isinstance(self.policy, TeacherConfig) and self.policy.name == PLAIN:
+            raise UsageError("a planner learns to answer a policy; name it", parameters=("policy",))
+
+    def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
+        """The policy that asks the planner.
+
+        Returns:
+            The policy, and its name, options and prompts for the record.
+        """
+        teacher = make_teacher(self.policy)
+        prompts = teacher.fingerprint("web") if isinstance(teacher, Fingerprinted) else None
+        return teacher, {**described(self.policy), "prompts": prompts}

@@ -1,0 +1,199 @@
+"""Recorded turns to learn from, read from their file one at a time, and the order in which their steps are drawn.
+
+A file of recorded pages is larger than memory, and each pass draws other candidates: so no rows are written. What row `i` of a
+training holds follows from the seed and `i` alone, whatever process asks for it and wherever the training was taken up again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+from prill.errors import InputError, UsageError
+from prill.io.checksums import expect_unchanged
+from prill.io.lines import folder_of, is_stream, read_lines
+from prill.io.store import decode_trajectory
+from prill.papers.mind2web.pages.conversations import conversation_of, rejoined
+from prill.papers.mind2web.pages.state import read_state
+from prill.refine.training.preflight import Preflight
+from prill.refine.training.weights import Base
+from prill.types import Trajectory
+
+_KEPT_BYTES = 256 << 20  # of turns in memory
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class GoldStep:
+    """A step of a file: its turn, its place there, and the conversation that it is of."""
+
+    turn: int
+    index: int
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Where a turn stands in its file; `data` is what has no place of its own there (a packed file)."""
+
+    line: int
+    start: int | None
+    size: int
+    data: bytes | None
+    group: str
+
+
+class GoldTurns:
+    """The turns of a file of gold trajectories, as `prill convert mind2web` writes it; only their places are in memory.
+
+    `steps` are those with a right candidate, `without` counts the others. Raises UsageError for a file without any, or with
+    broken lines: what is learnt from is not guessed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], say: Callable[[int], object] = lambda done: None) -> None:
+        if is_stream(path):
+            raise UsageError(f"{path}: trajectories are read again and again; name a file", parameters=("rows",))
+        expect_unchanged(path)
+        self.path = Path(path)
+        self.without = 0
+        self._root = folder_of(path)
+        self._turns: list[_Turn] = []
+        self._groups: dict[str, list[int]] = {}
+        self._kept: OrderedDict[int, tuple[Trajectory, int]] = OrderedDict()
+        digest, problems, steps = hashlib.sha256(), list[str](), list[GoldStep]()
+        for line in read_lines(path):
+            digest.update(line.data + b"\n")
+            try:
+                turn = decode_trajectory(line.data, self._root)
+                steps += self._indexed(turn, len(self._turns))
+            except InputError as error:
+                problems.append(f"{path}:{line.number}: {error}")
+                continue
+            group = conversation_of(turn)
+            placed = line.start is not None
+            self._groups.setdefault(group, []).append(len(self._turns))
+            self._turns.append(_Turn(line.number, line.start, line.size, None if placed else line.data, group))
+            say(len(self._turns))
+        if problems:
+            more = "" if len(problems) <= _MOST_NAMED else f"\n  … and {len(problems) - _MOST_NAMED} more"
+            raise UsageError("\n  ".join(problems[:_MOST_NAMED]) + more)
+        if not steps:
+            raise UsageError(f"{path}: has no step with a right candidate; make it with `prill convert mind2web`")
+        self.steps, self.digest = tuple(steps), digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def turn(self, number: int) -> Trajectory:
+        """A turn, without the pages of the turns before it."""
+        if number in self._kept:
+            self._kept.move_to_end(number)
+            return self._kept[number][0]
+        place = self._turns[number]
+        if place.data is not None:
+            data = place.data
+        else:
+            with self.path.open("rb") as file:
+                file.seek(place.start or 0)
+                data = file.read(place.size)
+        turn = decode_trajectory(data, self._root)
+        self._kept[number] = (turn, len(data))
+        while sum(size for _, size in self._kept.values()) > _KEPT_BYTES and len(self._kept) > 1:
+            self._kept.popitem(last=False)
+        return turn
+
+    def whole_turn(self, number: int) -> Trajectory:
+        """A turn, and in its task the turns before it with their pages."""
+        group = self._groups[self._turns[number].group]
+        before = group[: group.index(number) + 1]
+        *_, turn = rejoined(self.turn(one) for one in before)
+        return turn
+
+    def place(self, step: GoldStep) -> str:
+        """For people: file, line and step."""
+        return f"{self.path}:{self._turns[step.turn].line}, step {step.index}"
+
+    def line(self, step: GoldStep) -> int:
+        """The line of a step's turn."""
+        return self._turns[step.turn].line
+
+    def _indexed(self, turn: Trajectory, number: int) -> Iterator[GoldStep]:
+        for index, step in enumerate(turn.steps):
+            try:
+                candidates = read_state(step.observation.text or "").candidates
+            except ValueError as error:
+                raise InputError(f"steps[{index}].observation.text: {error}") from None
+            if {*(step.action.target or "").split()} & {*candidates}:
+                yield GoldStep(number, index, conversation_of(turn))
+            else:
+                self.without += 1
+
+
+@dataclass(frozen=True, slots=True)
+class PagePlan:
+    """All that a training on recorded pages needs to begin; `taught` says which policy puts the steps as lessons."""
+
+    base: Base
+    gold: GoldTurns
+    learnt: tuple[GoldStep, ...]
+    held_out: tuple[GoldStep, ...]
+    facts: Preflight
+    taught: dict[str, object]
+
+    @property
+    def digests(self) -> dict[str, object]:
+        """What was learnt from, so that it is known again."""
+        return {"trajectories": self.gold.digest, **self.taught}
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One row of a training: a step, which of its rows in a pass, and which pass."""
+
+    step: GoldStep
+    row: int
+    seen: int
+
+
+class Draws:
+    """The rows of a training in their order: each pass has every step `each` times, shuffled by the seed."""
+
+    def __init__(self, steps: Sequence[GoldStep], each: int, passes: int, seed: int) -> None:
+        self.steps, self.each, self.passes, self.seed = steps, each, passes, seed
+        self._order = lru_cache(2)(self._shuffled)
+
+    def __len__(self) -> int:
+        return len(self.steps) * self.each * self.passes
+
+    def __getitem__(self, number: int) -> Draw:
+        seen, place = divmod(number, len(self.steps) * self.each)
+        step, row = divmod(self._order(seen)[place], self.each)
+        return Draw(self.steps[step], row, seen)
+
+    def numbers(self, draw: Draw) -> Random:
+        """What is random about a row: the same wherever it is made."""
+        return Random(f"{self.seed}/{draw.seen}/{draw.step.turn}/{draw.step.index}/{draw.row}")
+
+    def _shuffled(self, seen: int) -> list[int]:
+        order = list(range(len(self.steps) * self.each))
+        Random(f"{self.seed}/{seen}").shuffle(order)
+        return order
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_order"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._order = lru_cache(2)(self._shuffled)
+
+
+def evenly(steps: Sequence[GoldStep], most: int) -> list[GoldStep]:
+    """At most so many of the steps, from all over the file."""
+    return list(islice(steps[:: max(1, len(steps) // most)], most))

@@ -1,0 +1,198 @@
+"""A planner by transformers' Seq2SeqTrainer: a model such as Flan-T5 that learns to answer as a policy asks about a page.
+
+Each step is seen several times in an epoch, each time about other candidates: the policy draws them, and the rows are made as
+they are due (MindAct, arXiv 2306.06070, and Self-MAP, ACL 2024).
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from prill.errors import InputError, Unscored, UsageError
+from prill.models.local.weights import one_text
+from prill.models.request import worded
+from prill.papers.mind2web.training.pages import Draw, Draws, GoldStep, GoldTurns, PagePlan
+from prill.papers.mind2web.training.ranker import draws_of
+from prill.protocols import Image
+from prill.refine.demonstration import Teacher
+from prill.refine.training.preflight import Say, foretold
+from prill.refine.training.samples import split
+from prill.refine.training.spec import TrainSpec
+from prill.refine.training.trainer import Watch, saving_whole, training_arguments, watched
+from prill.refine.training.weights import load_model, model_failures, open_page_base
+
+_CODE = "0" * 8  # what quotations are marked with: a fine-tuned model has its own form, and equal rows are equal
+
+
+def plan_planner(
+    spec: TrainSpec,
+    gold: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    say: Say = lambda *_: None,
+    *,
+    teacher: Teacher | None,
+    taught: Mapping[str, Any] | None = None,
+) -> PagePlan:
+    """Reads everything, has each step put once, and measures it.
+
+    Steps that the teacher has no words for, or whose row is longer than `max_length`, are left out and counted.
+    Raises UsageError for turns or settings with which the training would fail.
+    """
+    if teacher is None:
+        raise UsageError("a planner learns to answer a policy; name the policy", parameters=("policy",))
+    base = open_page_base(spec)
+    turns = GoldTurns(gold, lambda done: say("turns", done, done))
+    lengths: dict[GoldStep, tuple[int, int]] = {}
+    reason = ""
+    limit = min(filter(None, (spec.max_length, base.window)), default=None)
+    for done, step in enumerate(turns.steps, 1):
+        try:
+            with model_failures(base.name):
+                row = encoded(base.tokenizer, *lesson(turns, step, teacher, 0))
+            lengths[step] = len(row["input_ids"]), len(row["labels"])
+        except (Unscored, InputError) as error:
+            reason = reason or f"{turns.place(step)}: {error}"
+        say("steps", done, len(turns.steps))
+    if not lengths:
+        raise UsageError(f"the policy has no words for any step; {reason}", parameters=("policy",))
+    fitting = [step for step, (asked, _) in lengths.items() if limit is None or asked <= limit]
+    if not fitting or (spec.overlong == "error" and len(fitting) < len(lengths)):
+        longest = max(lengths, key=lambda step: lengths[step])
+        raise UsageError(
+            f"{turns.place(longest)}: {len(lengths) - len(fitting)} of {len(lengths)} steps are longer than {limit} tokens, "
+            f"this one has {lengths[longest][0]}; raise max_length, or have the policy show less",
+            parameters=("max_length", "overlong"),
+        )
+    learnt, held_out = split(fitting, spec.held_out)
+    facts = foretold(
+        spec,
+        base,
+        Path(output),
+        [lengths[step] for step in learnt],
+        rows=len(turns.steps) + turns.without,
+        learnt=len(learnt) * spec.draws,
+        held_out=len(held_out),
+        overlong=len(turns.steps) - len(fitting),
+        limit=limit,
+    )
+    return PagePlan(base, turns, tuple(learnt), tuple(held_out), facts, {"policy": taught or type(teacher).__name__})
+
+
+def make_planner_trainer(spec: TrainSpec, plan: PagePlan, output: Path, watch: Watch, *, on_gpu: bool, teacher: Teacher) -> Any:
+    """A Seq2SeqTrainer over the plan's steps, with the model loaded; only the answer's tokens are learnt."""
+    transformers = import_module("transformers")
+    transformers.set_seed(spec.seed)
+    settings = training_arguments(spec, plan.facts, output, evaluates=bool(plan.held_out), on_gpu=on_gpu)
+    model, tokenizer, limit = load_model(plan.base, spec, on_gpu=on_gpu), plan.base.tokenizer, plan.facts.limit
+    apart = Draws(plan.held_out, 1, 1, spec.seed)
+    trainer = saving_whole(transformers.Seq2SeqTrainer, spec.keep_checkpoints)(
+        model=model,
+        args=transformers.Seq2SeqTrainingArguments(
+            **settings, train_sampling_strategy="sequential", dataloader_num_workers=spec.workers
+        ),
+        data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, model=model, label_pad_token_id=-100),
+        compute_loss_func=_loss,
+        train_dataset=PlannerRows(plan.gold, draws_of(spec, plan), teacher, tokenizer, limit),
+        eval_dataset=PlannerRows(plan.gold, apart, teacher, tokenizer, limit) if plan.held_out else None,
+        processing_class=plan.base.reader,
+    )
+    shown = (plan.held_out or plan.learnt)[: spec.samples]
+
+    def said(model: Any, number: int) -> list[bytes]:
+        return [_sample(model, tokenizer, plan.gold, step, teacher, number, spec.sample_tokens) for step in shown]
+
+    watched(trainer, output, watch, said if shown else None)
+    return trainer
+
+
+def _loss(outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
+    """The mean over the tokens of a batch's answers, however it is divided: T5's own would be added up over the parts."""
+    entropy = import_module("torch").nn.functional.cross_entropy
+    logits = outputs.logits.flatten(0, 1).float()
+    return entropy(logits, labels.flatten(), ignore_index=-100, reduction="sum") / num_items_in_batch
+
+
+class PlannerRows:
+    """The rows as Trainer asks for them: the tokens of a question and of its answer.
+
+    A row that turns out longer than `limit`, with its own candidates, loses its first tokens: earlier turns come first.
+    """
+
+    def __init__(self, gold: GoldTurns, draws: Draws, teacher: Teacher, tokenizer: Any, limit: int | None) -> None:
+        self.gold, self.draws, self.teacher, self.tokenizer, self.limit = gold, draws, teacher, tokenizer, limit
+
+    def __len__(self) -> int:
+        return len(self.draws)
+
+    def __getitem__(self, number: int) -> dict[str, list[int]]:
+        draw = self.draws[number]
+        try:
+            question, answer = lesson(self.gold, draw.step, self.teacher, number_of(draw, self.draws.each))
+        except (Unscored, InputError) as error:
+            raise UsageError(f"{self.gold.place(draw.step)}: the policy has no words for it: {error}") from None
+        row = encoded(self.tokenizer, question, answer)
+        if self.limit is not None and len(row["input_ids"]) > self.limit:
+            row = {name: value if name == "labels" else value[-self.limit :] for name, value in row.items()}
+        return row
+
+
+def number_of(draw: Draw, each: int) -> int:
+    """Which draw of its step this is, over all passes."""
+    return draw.seen * each + draw.row
+
+
+def lesson(gold: GoldTurns, step: GoldStep, teacher: Teacher, draw: int) -> tuple[str, str]:
+    """Question and answer at a step; a teacher that draws candidates draws those of this number.
+
+    Raises what `demonstrate` raises, and UsageError for a question with pictures.
+    """
+    turn = gold.whole_turn(step.turn)
+    if _draws(teacher):
+        messages, answer = teacher.demonstrate(turn, step.index, draw=draw)  # type: ignore[call-arg]
+    else:
+        messages, answer = teacher.demonstrate(turn, step.index)
+    texts = []
+    for message in worded(messages, "", _CODE):
+        if any(isinstance(part, Image) for part in message.parts):
+            raise UsageError("the policy shows pictures, and a planner reads text", parameters=("policy",))
+        texts.append("".join(part for part in message.parts if isinstance(part, str)))
+    return one_text(texts), answer
+
+
+def encoded(tokenizer: Any, question: str, answer: str) -> dict[str, list[int]]:
+    """A row as tokens, the answer's up to the one that ends it."""
+    asked = tokenizer(question)
+    return {
+        "input_ids": asked["input_ids"],
+        "attention_mask": asked["attention_mask"],
+        "labels": tokenizer(text_target=answer)["input_ids"],
+    }
+
+
+def _draws(teacher: Teacher) -> bool:
+    return "draw" in inspect.signature(teacher.demonstrate).parameters
+
+
+def _sample(model: Any, tokenizer: Any, gold: GoldTurns, step: GoldStep, teacher: Teacher, number: int, most: int) -> bytes:
+    """A line for people: what the model says now, greedily, beside what was recorded."""
+    torch, was_training = import_module("torch"), model.training
+    question, answer = lesson(gold, step, teacher, 0)
+    inputs = tokenizer(question, return_tensors="pt").to(model.device)
+    model.eval()
+    try:
+        with torch.inference_mode():
+            out = model.generate(
+                input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], max_new_tokens=most, do_sample=False
+            )
+    finally:
+        model.train(was_training)
+    said = tokenizer.decode(out[0], skip_special_tokens=True)
+    turn = gold.turn(step.turn)
+    facts = {"step": number, "row": f"{turn.id}, step {step.index}", "line": gold.line(step), "images": []}
+    return json.dumps({**facts, "expected": answer, "said": said}, ensure_ascii=False).encode() + b"\n"

@@ -1,0 +1,17 @@
+"""A small customer desk of an airline (AirlineCRM of arXiv 2310.03720): five tasks, twenty scenarios each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prill.lazy import lazily
+
+if TYPE_CHECKING:
+    from prill.papers.step.airline.desk.server import Airline
+    from prill.papers.step.airline.desk.solutions import solution
+    from prill.papers.step.airline.desk.world import SCENARIOS, TASKS, scenario
+
+
+__all__ = ["SCENARIOS", "TASKS", "Airline", "scenario", "solution"]
+_HOMES = {"Airline": "server", "SCENARIOS": "world", "TASKS": "world", "scenario": "world", "solution": "solutions"}
+__getattr__, __dir__ = lazily(__name__, _HOMES)

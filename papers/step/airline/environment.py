@@ -1,0 +1,240 @@
+"""AirlineCRM as an environment (arXiv 2310.03720): an airline's desk in a browser, and its service, which grades scenarios.
+
+The original was never released. `prill.papers.step.airline.desk` is a desk that speaks the same four addresses; another one
+may stand at $AIRLINE, and what its service wants as a token in $AIRLINE_TOKEN. Agents and records see the desk at
+`airline.example`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from prill.emulators.browser.chromium import Chromium
+from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
+from prill.errors import EnvironmentFailure, UsageError
+from prill.types import Action, LabelRecord, Observation, Task, Trajectory
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+
+PUBLIC = "http://airline.example"
+SCENARIOS = 20
+# The original says so for the last two, and nothing for the others.
+LIMITS = {"find-booking": 15, "cancel-flight": 15, "find-flight": 15, "update-passenger-details": 15, "book-flight": 25}
+_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Where the desk is, without a slash at the end, and the token that its service wants, which is never printed."""
+
+    address: str
+    token: str = field(default="", repr=False)
+
+    async def ask(self, path: str, **query: str) -> Any:
+        """The answer of one of the addresses. Raises EnvironmentFailure."""
+        import aiohttp
+
+        values = {**query, "token": self.token} if self.token else query
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT)) as session,
+                session.get(f"{self.address}/{path}", params=values) as answer,
+            ):
+                if answer.status != 200:
+                    raise EnvironmentFailure(f"the airline at {self.address} answers {path} with status {answer.status}")
+                return msgspec.json.decode(await answer.read())
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise EnvironmentFailure(f"the airline at {self.address} does not answer {path}: {type(error).__name__}") from None
+        except msgspec.DecodeError:
+            raise EnvironmentFailure(f"the airline at {self.address} answers {path} with what is no JSON") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What the service answers when it is asked for a scenario."""
+
+    id: str
+    details: dict[str, Any]
+
+
+class _Metric(msgspec.Struct, frozen=True):
+    task_completion: float = 0.0
+    complete: float = msgspec.field(default=0.0, name="%complete")
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    metrics: tuple[_Metric, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AirlineSpec(PageSpec):
+    """How the desk is played."""
+
+    limited: Annotated[
+        bool, Meta(description="an episode ends after 25 actions where a flight is to be booked, else after 15")
+    ] = True
+
+
+class Airline:
+    """Plays the desk's tasks; a seed is the number of a scenario, 0 to 19. The episode ends when the task is done.
+
+    A browser that is given is shared, and stays open at the end. Two environments with one service must not play the same
+    scenario at the same time.
+    """
+
+    def __init__(
+        self, images: Path, service: Service, spec: AirlineSpec = AirlineSpec(), *, browser: Chromium | None = None
+    ) -> None:
+        self._service = service
+        self._spec = spec
+        self._browser = browser or Chromium()
+        self._owns_browser = browser is None
+        hooks = Hooks(real_url=self._real, public_url=self._public)
+        self._environment = BrowserEnvironment(images, spec, browser=self._browser, hooks=hooks)
+        self._scenario = ""
+        self._left = 0
+
+    @staticmethod
+    def tasks() -> tuple[str, ...]:
+        """The names of the five tasks."""
+        return tuple(LIMITS)
+
+    @property
+    def page(self) -> Page:
+        """The tab that the agent is in. Raises UsageError when no episode is open."""
+        return self._environment.page
+
+    async def task(self, name: str, seed: int) -> Task:
+        """The task with the goal of that scenario. Raises UsageError for a name or a number that there is not."""
+        if name not in LIMITS or not 0 <= seed < SCENARIOS:
+            raise UsageError(
+                f"no scenario {seed} of {name!r}: the tasks are {', '.join(LIMITS)}, with seeds 0 to {SCENARIOS - 1}"
+            )
+        answer = await self._service.ask("get-random-scenario", task=f"TASK_{name.replace('-', '_').upper()}", seed=str(seed))
+        try:
+            drawn = msgspec.convert(answer, _Drawn)
+            goal = _goal(name, drawn.details)
+        except (msgspec.ValidationError, LookupError) as problem:
+            raise EnvironmentFailure(f"the airline's scenario {seed} of {name} cannot be read: {problem}") from None
+        start = f"{PUBLIC}/?{urlencode({'scenario': drawn.id})}"
+        return Task(id=f"airline/{name}?seed={seed}", goal=goal, platform="web", site="airline", start_url=start)
+
+    async def reset(self, task: Task) -> Observation:
+        """The first page of the scenario that the task's address names, as it was at the start."""
+        named = parse_qs(urlsplit(task.start_url or "").query).get("scenario")
+        if not named:
+            raise UsageError(f"task {task.id!r}: its start_url names no scenario: {PUBLIC}/?scenario=…")
+        self._scenario = named[0]
+        name = task.id.removeprefix("airline/").partition("?")[0]
+        self._left = LIMITS.get(name, max(LIMITS.values()))
+        await self._service.ask("reset-scenario", scenario=self._scenario)
+        return await self._environment.reset(task)
+
+    async def step(self, action: Action) -> tuple[Observation, bool]:
+        """The page after the action, and whether that was the end: the task is done, or the actions are used up."""
+        observation, done = await self._environment.step(action)
+        self._left -= 1
+        used_up = self._spec.limited and self._left <= 0
+        return observation, done or used_up or (await self._evaluate()).task_completion >= 1
+
+    async def locate(self, action: Action) -> Action:
+        """The action with its element's line, and where in the window it is."""
+        return await self._environment.locate(action)
+
+    async def grade(self, trajectory: Trajectory) -> LabelRecord:
+        """Success is the service's `task_completion`; the note has the progress, from 0 to 1. Undecided when it broke off."""
+        if trajectory.error is not None:
+            return LabelRecord(id=trajectory.id, success=None, source="oracle", note="the episode broke off")
+        now = await self._evaluate()
+        note = f"progress {now.complete:.2f}"
+        return LabelRecord(id=trajectory.id, success=now.task_completion >= 1, source="oracle", note=note)
+
+    async def close(self) -> None:
+        """Ends the episode, and the browser unless it was given."""
+        await self._environment.close()
+        if self._owns_browser:
+            await self._browser.close()
+
+    async def _evaluate(self) -> _Metric:
+        answer = await self._service.ask("evaluate", scenario=self._scenario)
+        try:
+            metrics = msgspec.convert(answer, _Evaluation).metrics
+        except msgspec.ValidationError as problem:
+            raise EnvironmentFailure(f"the airline's evaluation cannot be read: {problem}") from None
+        # Never reported is no progress.
+        return metrics[-1] if metrics else _Metric()
+
+    def _real(self, url: str) -> str:
+        return _moved(url, PUBLIC, self._service.address)
+
+    def _public(self, url: str) -> str:
+        return _moved(url, self._service.address, PUBLIC)
+
+
+def airline(images: Path, spec: AirlineSpec = AirlineSpec(), *, browser: Chromium | None = None) -> Airline:
+    """The environment for the desk at $AIRLINE. Raises UsageError when that is not set."""
+    return Airline(images, service_of(os.environ), spec, browser=browser)
+
+
+def service_of(environ: Mapping[str, str]) -> Service:
+    """From the variables AIRLINE and AIRLINE_TOKEN. Raises UsageError."""
+    address = environ.get("AIRLINE", "").strip().rstrip("/")
+    if not address.startswith(("http://", "https://")):
+        raise UsageError("AIRLINE is not set to an address: export AIRLINE=…; python -m prill.papers.step.airline.desk has one")
+    return Service(address, environ.get("AIRLINE_TOKEN", ""))
+
+
+def _moved(url: str, start: str, other: str) -> str:
+    rest = url[len(start) :]
+    return other + rest if url.startswith(start) and (not rest or rest[0] in "/?#") else url
+
+
+_FIELDS = {
+    "title": "title",
+    "firstname": "first name",
+    "lastname": "last name",
+    "gender": "gender",
+    "dob": "date of birth",
+    "email": "email",
+}
+
+
+def _goal(name: str, details: Mapping[str, Any]) -> str:
+    """The caller's wish in words. Raises LookupError for details that lack something."""
+    match name:
+        case "find-booking":
+            return f"Find the booking with the confirmation code {details['confirmation-code']}."
+        case "cancel-flight":
+            return f"Cancel the booking with the confirmation code {details['confirmation-code']}."
+        case "find-flight":
+            return f"Find a flight: {_trip(details['flight'])}. Choose both flights."
+        case "update-passenger-details":
+            return f"Find the booking {details['confirmation-code']} and change its passenger: {_listed(details['passenger'])}."
+    card = details["payment-details"]
+    return (
+        f"Book a flight: {_trip(details['flight'])}. The passenger: {_listed(details['passenger'])}. Pay with the card number "
+        f"{card['card-number']}, expiry {card['expiry']}, security code {card['security_code']}, name on card "
+        f"{card['name-on-card']}."
+    )
+
+
+def _trip(flight: Mapping[str, Any]) -> str:
+    return (
+        f"from {flight['from']} to {flight['to']}, leaving on {flight['departure']} at {flight['outward-departure-time']}, "
+        f"and back on {flight['return']} with the flight that arrives at {flight['return-arrival-time']}"
+    )
+
+
+def _listed(passenger: Mapping[str, Any]) -> str:
+    return ", ".join(f"{words} {passenger[name]}" for name, words in _FIELDS.items() if name in passenger)

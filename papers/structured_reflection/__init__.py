@@ -1,0 +1,42 @@
+"""Planning a screen at a time, and mending the earliest wrong step in the next attempt (arXiv 2310.08740)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prill.lazy import lazily
+
+if TYPE_CHECKING:
+    from prill.papers.structured_reflection.actions import clicked
+    from prill.papers.structured_reflection.agent import (
+        StructuredReflection,
+        StructuredSpec,
+        planning_calls,
+    )
+    from prill.papers.structured_reflection.memory import Memory, Note, Rules, memory_of, read_note, write_note
+
+__all__ = [
+    "Memory",
+    "Note",
+    "Rules",
+    "StructuredReflection",
+    "StructuredSpec",
+    "clicked",
+    "memory_of",
+    "planning_calls",
+    "read_note",
+    "write_note",
+]
+_HOMES = {
+    "Memory": "memory",
+    "Note": "memory",
+    "Rules": "memory",
+    "StructuredReflection": "agent",
+    "StructuredSpec": "agent",
+    "clicked": "actions",
+    "memory_of": "memory",
+    "planning_calls": "agent",
+    "read_note": "memory",
+    "write_note": "memory",
+}
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -1,0 +1,441 @@
+"""An agent without examples: it plans every action of a screen in one call, and an attempt that failed tells the next one
+which step to take otherwise (arXiv 2310.08740).
+
+It is a `Learner`, so `prill reflexion` plays its attempts: what it learned is in its lessons, and nowhere else. Where an
+attempt ends without the environment's word, its last action is `stop` with one of the paper's states as value.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from prill.actions.webarena import UnreadableAction
+from prill.errors import NoEvidence, Truncated, Unparsable, UsageError
+from prill.models.prompts import NONCE, clean, content_hash, load_prompt, quoted
+from prill.papers.page_text import PageText
+from prill.papers.structured_reflection.actions import (
+    Order,
+    action_of,
+    clicked,
+    kind_of,
+    line_of,
+    number_in,
+    planned_lines,
+    read_order,
+    renumbered,
+    whole_lines,
+)
+from prill.papers.structured_reflection.memory import Disabling, Memory, Note, Rules, memory_of, write_note
+from prill.papers.structured_reflection.screen import Screen, read_screen
+from prill.protocols import LanguageModel, Message
+from prill.types import Action, Observation, Platform, Step, Task, Trajectory, Verdict
+
+# How an attempt ended where nobody says that it succeeded; IN_PROGRESS: the steps ran out.
+State = Literal["FAILED", "CYCLE", "NO_CHANGE", "INCOMPLETE", "EXCEPTION", "IN_PROGRESS"]
+STATES: tuple[State, ...] = ("FAILED", "CYCLE", "NO_CHANGE", "INCOMPLETE", "EXCEPTION", "IN_PROGRESS")
+_WHY: dict[State, str] = {
+    "FAILED": "the plan for one screen is longer than a screen may take",
+    "CYCLE": "the screen was there before",
+    "NO_CHANGE": "the last action changed nothing",
+    "INCOMPLETE": "the planner knows nothing more to do",
+    "EXCEPTION": "the last action could not be carried out",
+}
+_PACKAGE = "prill.papers.structured_reflection"
+_PROMPTS = ("plan", "paraphrase", "grounding", "reflection")
+_PLANNED, _OUTLINED = "planned (", "outlined, "
+FORCED, REPLAYED = "forced by the lesson for this step", "as in the attempt before"
+# Tasks in which the right action may change nothing that can be seen, so that the paper's state NO_CHANGE would end every
+# attempt; its code has a switch by task.
+_SHOWS_NOTHING = frozenset({"click-button-sequence"})
+_INDEX = re.compile(r"index\s*=\s*(\d+)\s*,?\s*", re.IGNORECASE)
+_SHOULD = re.compile(r"^you\s+should\s*:?\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StructuredSpec:
+    """How it plans and learns. The defaults are the paper's agent; the others are its baselines and ablations."""
+
+    planning: Annotated[
+        Literal["staged", "iterative", "adaptive"],
+        Meta(description="a call plans a screen, or one action; adaptive: one plan at the start, and a call for each action"),
+    ] = "staged"
+    reflection: Annotated[
+        Literal["structured", "vanilla"],
+        Meta(description="lessons by step; vanilla: all lessons are shown, and nothing is forced, hidden or replayed"),
+    ] = "structured"
+    memory: Annotated[bool, Meta(description="lessons are forced, and end those of later steps (ablation: false)")] = True
+    hide: Annotated[
+        Literal["both", "plan", "reflection", "none"], Meta(description="where ids of elements tried in vain are hidden")
+    ] = "both"
+    disabling: Annotated[
+        Disabling, Meta(description="which clicks were in vain: the replaced suggestion (paper), what was clicked (reference)")
+    ] = "both"
+    replay: Annotated[
+        Literal["exact", "off"], Meta(description="the actions before the step to mend are repeated without the model")
+    ] = "exact"
+    cycle: Annotated[Literal["stage", "attempt", "off"], Meta(description="how far back the same screen ends an attempt")] = (
+        "stage"
+    )
+    no_change: Annotated[
+        bool, Meta(description="an action that changes nothing ends an attempt (not in click-button-sequence)")
+    ] = True
+    stage_steps: Annotated[int, Meta(ge=1, description="actions of one plan at most (the paper: 10)")] = 10
+    paraphrase: Annotated[bool, Meta(description="the model words past actions; else they stand as they were written")] = True
+    static_screen: Annotated[bool, Meta(description="a reflection shows the first screen only")] = False
+    hints: Annotated[bool, Meta(description="tell what is known of a task beforehand (two tasks)")] = False
+    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply (the paper: 128)")] = 256
+    reflection_tries: Annotated[int, Meta(ge=1, description="how often a lesson is asked for while it cannot be read")] = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """An action that was taken: the screen before it, and how later plans are told of it (None: not worded yet)."""
+
+    screen: str
+    line: str
+    told: str | None = None
+
+
+class StructuredReflection:
+    """Plans a screen at a time, and learns which step to take otherwise.
+
+    Args:
+        model: The model.
+        spec: The options.
+        lessons: What `reflect` returned for earlier attempts at the same task. The attribute may be changed between episodes.
+    """
+
+    page_text: ClassVar[PageText] = "html"
+
+    def __init__(self, model: LanguageModel, spec: StructuredSpec = StructuredSpec(), *, lessons: Sequence[str] = ()) -> None:
+        self.model = model
+        self.spec = spec
+        self.lessons = list(lessons)
+        self.reset(Task(goal=""))
+
+    def fingerprint(self, platform: Platform) -> str:
+        """Differs when the prompts or the lessons do."""
+        return content_hash(*(load_prompt(_PACKAGE, name).text for name in _PROMPTS), _source(), *self.lessons)
+
+    @property
+    def memory(self) -> Memory:
+        """What the lessons say, by step."""
+        structured = self.spec.reflection == "structured"
+        wanted = structured and self.spec.memory
+        rules = Rules(target=clicked, disabling=self.spec.disabling, forcing=wanted, expiry=wanted)
+        memory = memory_of(self.lessons, rules)
+        return memory if structured else Memory(raw=memory.raw, unread=memory.unread)
+
+    def reset(self, task: Task) -> None:
+        """Begin a new attempt."""
+        self._task = task
+        self._memory = self.memory
+        self._replaying = self.spec.replay == "exact"
+        self._done: list[_Done] = []
+        self._queue: list[str] = []
+        self._stage = self._planned = 0  # where this stage began, and how many actions were planned for it
+        self._origin = self._outline = ""
+        self._invalid = False
+
+    async def act(self, observation: Observation) -> Step:
+        """The next action, or `stop` with the state in which the attempt ended.
+
+        Raises:
+            NoEvidence: The state has no text.
+            Unscored: The model gives no usable answer.
+        """
+        screen = read_screen(observation.text)
+        state = self._came_of(screen.text()) or await self._turn(screen)
+        if state is not None:
+            why = f"{_PLANNED}nothing)" if state == "INCOMPLETE" else _WHY[state]
+            return Step(observation, Action("stop", f"stop [{state}]", value=state), why)
+        line = self._queue.pop(0)
+        order = await self._read(line, screen)
+        if order is None:
+            self._invalid = True
+            action = Action("other", line)
+        else:
+            action = action_of(order, screen.leaf(order.ref) if order.ref else None)
+            line = line_of(action)
+        place = len(self._done) - self._stage + 1
+        self._done.append(_Done(screen.text(), line))
+        thought = f"{self._origin}{place} of {self._planned})" if self._origin.endswith(_PLANNED) else self._origin
+        return Step(observation, action, thought)
+
+    async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
+        """The lesson: which step to take otherwise, as a line of JSON.
+
+        Raises:
+            UsageError: The attempt succeeded.
+            NoEvidence: Nothing was done in the attempt.
+            Unparsable: The model names no action of the attempt.
+            Unscored: The model gives no usable answer.
+        """
+        if verdict.success:
+            raise UsageError("an attempt that succeeded has no step to mend")
+        steps = [step for step in trajectory.steps if not step.action.is_final]
+        if not steps:
+            raise NoEvidence("nothing was done in this attempt, so no step can be mended")
+        self._task = trajectory.task
+        state = state_of(trajectory)
+        lines = tuple(line_of(step.action) for step in steps)
+        messages = self._reflection(steps, lines, state, verdict.reason)
+        problem = Unparsable("no lesson was asked for")
+        for _ in range(self.spec.reflection_tries):
+            reply = await self._ask("reflection", messages)
+            try:
+                place, replacement = read_answer(reply, len(steps))
+            except Unparsable as error:
+                if self.spec.reflection == "vanilla":
+                    return write_note(Note(state=state, step=None, answer=reply))
+                problem = error
+                advice = f"That cannot be used: {error}. Answer in the form: For action index=A, you should B"
+                messages = (*messages, Message("assistant", (reply,)), Message("user", (advice,)))
+                continue
+            screens = [read_screen(step.observation.text) for step in steps[: place + 1]]
+            keys = tuple(map(_key_of, lines, screens))
+            note = Note(
+                state=state,
+                step=place,
+                answer=reply,
+                replacement=replacement,
+                taken=lines[place],
+                before=lines[:place],
+                replacement_key=_key_of(replacement, screens[place]),
+                taken_key=keys[place],
+                before_keys=keys[:place],
+            )
+            return write_note(note)
+        raise problem
+
+    def _came_of(self, now: str) -> State | None:
+        """The state in which the last action ended the attempt; None: it goes on."""
+        if self._invalid:
+            return "EXCEPTION"
+        if not self._done or self._origin == REPLAYED or kind_of(self._done[-1].line) in ("hold", "release"):
+            return None
+        before = [done.screen for done in self._done]
+        earlier = before[self._stage if self.spec.cycle == "stage" else 0 : -1]
+        if now == before[-1]:
+            return "NO_CHANGE" if self.spec.no_change and self._name not in _SHOWS_NOTHING else None
+        return "CYCLE" if self.spec.cycle != "off" and now in earlier else None
+
+    async def _turn(self, screen: Screen) -> State | None:
+        """Sees to it that there is a next action; where there is none, the state in which the attempt ended."""
+        step = len(self._done)
+        if self._queue and not self._memory.has(step):
+            return "FAILED" if step - self._stage >= self.spec.stage_steps else None
+        self._queue, self._stage = [], step
+        prefix = self._memory.prefix
+        if self._replaying and step < len(prefix):
+            line = _on_screen(prefix[step], self._memory.prefix_keys[step], screen)
+            if line is not None and await self._read(line, screen, ground=False) is not None:
+                self._queue, self._origin = [line], REPLAYED
+                return None
+            self._replaying = False  # the page is not what it was: what comes now is planned
+        line = self._advised(screen, step)
+        if line is not None and step in self._memory.forced:
+            self._queue, self._origin = [line], FORCED
+        else:
+            self._queue = await self._plan(screen, step)
+        self._planned = len(self._queue)
+        return None if self._queue else "INCOMPLETE"
+
+    def _advised(self, screen: Screen, step: int) -> str | None:
+        """The action that a lesson asks for at this step; None: there is no lesson, or its element is not on this screen."""
+        line = self._memory.actions.get(step)
+        return None if line is None else _on_screen(line, self._memory.keys[step], screen)
+
+    def _lesson(self, screen: Screen, step: int) -> str | None:
+        """The lesson for this step, with the id that its element has on this screen; None as in `_advised`."""
+        line = self._advised(screen, step)
+        if line is None:
+            return None
+        said = re.escape(self._memory.actions[step])
+        return re.sub(rf"{said}(?!\d)", lambda _: line, self._memory.lessons[step])
+
+    async def _plan(self, screen: Screen, step: int) -> list[str]:
+        """The actions of a call, in order; none: the planner has nothing more to do."""
+        lesson = self._lesson(screen, step)
+        planning, self._origin = self.spec.planning, _PLANNED
+        if planning == "adaptive" and not self._outline:
+            self._outline = await self._ask("plan", await self._plan_messages(screen, step, "outline"))
+            self._origin = _OUTLINED + _PLANNED
+        demand = planning if lesson is None else "lesson"
+        lines = planned_lines(await self._ask("plan", await self._plan_messages(screen, step, demand)))
+        return lines if demand == "staged" else lines[:1]
+
+    async def _plan_messages(self, screen: Screen, step: int, demand: str) -> Sequence[Message]:
+        lesson = self._lesson(screen, step)
+        known = list(self._memory.raw) if self.spec.reflection == "vanilla" else [lesson] if lesson is not None else []
+        if self.spec.hints and (hint := _wording()["hints"].get(self._name)):
+            known.insert(0, hint)
+        return _filled(
+            "plan",
+            task=clean(self._name),
+            screen=quoted("screen", screen.text(self._unseen("plan", screen, step))),
+            goal=clean(self._task.goal),
+            done=await self._told(),
+            lessons=_bullets(known),
+            outline=f"OUTLINE:\n{quoted('outline', self._outline)}\n" if self._outline else "",
+            demand=_wording()["demand"][demand],
+        )
+
+    async def _told(self) -> str:
+        """The past actions in words, each worded once, when it is first told of."""
+        for place, done in enumerate(self._done):
+            if done.told is None:
+                self._done[place] = replace(done, told=await self._worded(done))
+        words = "\n".join(f"action {place}: {done.told}" for place, done in enumerate(self._done, 1))
+        return quoted("done", words) if words else "nothing yet"
+
+    async def _worded(self, done: _Done) -> str:
+        if not self.spec.paraphrase or kind_of(done.line) == "press":
+            return done.line
+        more = _wording()["paraphrase"].get(self._name, "")
+        values = {"screen": quoted("screen", done.screen), "action": clean(done.line), "more": f" {more}" if more else ""}
+        return (await self._ask("paraphrase", _filled("paraphrase", **values))).strip()
+
+    async def _read(self, line: str, screen: Screen, *, ground: bool = True) -> Order | None:
+        """The line, read; None where it cannot be carried out on this screen."""
+        try:
+            order = read_order(line)
+        except UnreadableAction:
+            return None
+        if order.kind == "click" and order.ref is None and ground:
+            values = {"screen": quoted("screen", screen.text(self._unseen("plan", screen))), "action": quoted("action", line)}
+            found = Counter(re.findall(r"\d+", await self._ask("grounding", _filled("grounding", **values))))
+            order = replace(order, ref=found.most_common(1)[0][0] if found else None)
+        if order.kind == "click" and order.ref is None:
+            return None
+        ruled_out = self._unseen("plan", screen) if order.kind == "click" else frozenset[str]()
+        return None if order.ref is not None and order.ref not in screen.refs - ruled_out else order
+
+    def _unseen(self, where: Literal["plan", "reflection"], screen: Screen, step: int | None = None) -> frozenset[str]:
+        """The elements whose ids are hidden at a step, by default the next one."""
+        if self.spec.hide not in ("both", where):
+            return frozenset()
+        return screen.numbers(self._memory.hidden(len(self._done) if step is None else step))
+
+    def _reflection(self, steps: Sequence[Step], lines: Sequence[str], state: State, said: str) -> Sequence[Message]:
+        self._memory = self.memory
+        blocks = []
+        for place, (step, line) in enumerate(zip(steps, lines, strict=True)):
+            if place == 0 or not self.spec.static_screen:
+                screen = read_screen(step.observation.text)
+                seen = screen.text(self._unseen("reflection", screen, place))
+                blocks.append(f"screen before action index={place + 1}:\n{seen}")
+            blocks.append(f"action index={place + 1}: {line}")
+        status = _wording()["status"][state]
+        if said not in ("", "FAILED"):
+            status += f" A judge, who may be wrong, said:\n{quoted('judge', said)}"
+        return _filled(
+            "reflection",
+            task=clean(self._name),
+            attempt=quoted("attempt", "\n".join(blocks)),
+            goal=clean(self._task.goal),
+            status=status,
+            lessons=_bullets(self._memory.raw if self.spec.reflection == "vanilla" else ()),
+        )
+
+    @property
+    def _name(self) -> str:
+        """The task's name, without the seed."""
+        return self._task.site or self._task.id
+
+    async def _ask(self, prompt: str, messages: Sequence[Message]) -> str:
+        hashed = content_hash(load_prompt(_PACKAGE, prompt).text, _source())
+        try:
+            said = (await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=hashed)).text
+        except Truncated as cut:
+            # As in the paper, which takes what there is at 128 tokens. Nothing at all is no answer: the call has failed.
+            if not cut.text.strip():
+                raise
+            said = whole_lines(cut.text)
+        return clean(said.rpartition("</think>")[2]).strip()
+
+
+def state_of(trajectory: Trajectory) -> State:
+    """How an attempt ended that did not succeed."""
+    if trajectory.steps and trajectory.steps[-1].action.is_final:
+        said = trajectory.steps[-1].action.value
+        return next((state for state in STATES if state == said), "FAILED")
+    return "FAILED" if trajectory.metadata.get("ended_by") == "environment" else "IN_PROGRESS"
+
+
+def planning_calls(trajectory: Trajectory) -> int:
+    """Counts the calls that planned the actions of an attempt. Calls that described past actions or drew lessons do not count.
+
+    Args:
+        trajectory: The attempt.
+
+    Returns:
+        The number of calls.
+    """
+    thoughts = [step.thought or "" for step in trajectory.steps]
+    outlines = sum(thought.startswith(_OUTLINED) for thought in thoughts)
+    firsts = (f"{_PLANNED}1 of ", f"{_OUTLINED}{_PLANNED}1 of ", f"{_PLANNED}nothing")
+    return outlines + sum(thought.startswith(firsts) for thought in thoughts)
+
+
+def read_answer(reply: str, steps: int) -> tuple[int, str]:
+    """The step that an answer names, from 0, and the action that should stand there.
+
+    Raises Unparsable where one is missing, no action can be read, or the attempt has no such step.
+    """
+    found = _INDEX.search(reply)
+    if found is None:
+        raise Unparsable("it names no action index")
+    place = int(found[1]) - 1
+    if not 0 <= place < steps:
+        raise Unparsable(f"the attempt has the actions index=1 to index={steps}, and none of index={place + 1}")
+    line = _SHOULD.sub("", reply[found.end() :].strip().partition("\n")[0]).strip().strip("`").rstrip(".").strip("`")
+    try:
+        read_order(line)
+    except UnreadableAction as error:
+        raise Unparsable(str(error)) from None
+    return place, line
+
+
+def _key_of(line: str, screen: Screen) -> str:
+    """The key of the element that a line is about; empty where it names none."""
+    number = number_in(line)
+    return "" if number is None else screen.key(number)
+
+
+def _on_screen(line: str, key: str, screen: Screen) -> str | None:
+    """The line with the id that its element has on this screen; None: it is not there. A line without a key stays as it is."""
+    if not key or number_in(line) is None:
+        return line
+    number = screen.number(key)
+    return None if number is None else renumbered(line, number)
+
+
+def _bullets(known: Sequence[str]) -> str:
+    if not known:
+        return ""
+    return f"LESSONS of earlier attempts:\n{quoted('lessons', chr(10).join(f'* {one}' for one in known))}\n"
+
+
+def _filled(name: str, **values: str) -> Sequence[Message]:
+    turns = load_prompt(_PACKAGE, name).fill({**values, "code": NONCE})
+    return Message("system", (turns["system"],)), Message("user", (turns["user"],))
+
+
+@cache
+def _source() -> str:
+    return resources.files(_PACKAGE).joinpath("wording.toml").read_text(encoding="utf-8")
+
+
+@cache
+def _wording() -> dict[str, dict[str, str]]:
+    return tomllib.loads(_source())

@@ -1,0 +1,310 @@
+"""Synapse (arXiv 2306.07863): solves a task in the way of recorded solutions of similar tasks, with several actions a turn.
+
+What it was built from is in the paper; the prompts and exemplars are our own. Differences: generated code and XPaths never run
+in this process, a block runs to its end before its first call is carried out, an exemplar with fewer turns than the episode
+goes on with its last one, and what stands on a page is quoted between marks. It reads the page as HTML: `text="html"` of the
+MiniWoB++ environment.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from prill.actions.keys import key_names
+from prill.errors import ContextTooLong, NoEvidence, UsageError
+from prill.models.calls import limits_of
+from prill.models.prompts import content_hash
+from prill.papers.answers import said_by
+from prill.papers.embedders import make_embedder
+from prill.papers.page_text import PageText, is_html
+from prill.papers.synapse.abstraction import abstract
+from prill.papers.synapse.calls import Call, first_block
+from prill.papers.synapse.html import Page, text_of
+from prill.papers.synapse.memory import Entry, Memory, Turn, key_text
+from prill.papers.synapse.prompting import (
+    OBSERVED,
+    PromptType,
+    messages_of,
+    prompt_type,
+    shown,
+    system_prompt,
+    task_table,
+    tokens_of,
+    until,
+)
+from prill.papers.synapse.sandbox import CodeFailed, NoSandbox, find, run_block
+from prill.protocols import LanguageModel
+from prill.types import Action, Observation, Platform, Step, Task
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element as Element
+
+REF = "data-wob_ref"
+KEYS = (
+    "enter",
+    "space",
+    "arrowleft",
+    "arrowright",
+    "arrowup",
+    "arrowdown",
+    "backspace",
+    "command+a",
+    "command+c",
+    "command+v",
+)
+_MOST_EMPTY = 3  # turns in a row without a call: the next ones would be asked the same
+_MOST_SHOWN = 60  # characters of an element's words on record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SynapseSpec:
+    """Where exemplars come from, and how they are shown."""
+
+    memory: Annotated[Path | None, Meta(description="folder with exemplars (default: those that come with prill)")] = None
+    embedder: Annotated[
+        str, Meta(description="how keys are compared: tfidf, minilm, local:DIR, or a model's name at an endpoint")
+    ] = "tfidf"
+    embedder_url: Annotated[str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")] = None
+    retrieval: Annotated[bool, Meta(description="exemplars are looked up; else those of the task's own name are shown")] = True
+    neighbours: Annotated[int, Meta(ge=1, description="keys that vote for a task (the paper: 3)")] = 3
+    exemplars: Annotated[int | None, Meta(ge=1, description="most exemplars shown, the nearest (default: all of the task)")] = (
+        None
+    )
+    order: Annotated[
+        Literal["stored", "nearest_first", "nearest_last"], Meta(description="the order in which exemplars are shown")
+    ] = "stored"
+    abstraction: Annotated[
+        Literal["auto", "listed", "none"],
+        Meta(description="pages in few words: where the exemplars have them so, on the paper's 20 tasks, or never"),
+    ] = "auto"
+    max_turns: Annotated[
+        int | None, Meta(ge=1, description="how often the model may look (default: the paper's number for the task, else 1)")
+    ] = None
+    failed_call: Annotated[
+        Literal["go_on", "end_turn"],
+        Meta(description="after a call that finds nothing: the rest of its block, or the next turn"),
+    ] = "go_on"
+    context: Annotated[
+        int | None, Meta(ge=1, description="most tokens of a request, at four characters each (default: the model's window)")
+    ] = None
+    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 1024
+
+
+class Synapse:
+    """Shows a model solutions of similar tasks, and does what it then writes.
+
+    One reply may hold several calls: they are carried out one after another, each on the page as it is by then. A request that
+    is too long ends the episode with an error, before the call.
+
+    Args:
+        model: The model.
+        spec: The options.
+    """
+
+    page_text: ClassVar[PageText] = "html"
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        spec: SynapseSpec = SynapseSpec(),
+        *,
+        opened: Annotated[Memory | None, Meta(description="a memory that is open already, from Python")] = None,
+    ) -> None:
+        self.model = model
+        self.spec = spec
+        self.memory = opened or Memory.load(spec.memory, make_embedder(spec.embedder, base_url=spec.embedder_url))
+        self.reset(Task(goal=""))
+
+    def fingerprint(self, platform: Platform) -> str:
+        """Differs when the prompts do, or the memory."""
+        return content_hash(system_prompt().hash, self.memory.hash)
+
+    def reset(self, task: Task) -> None:
+        """Begin a new episode."""
+        self._task = task
+        self._entry: Entry | None = None
+        self._kind: PromptType = "state_act"
+        self._trajectory: list[Turn] = []
+        self._calls: deque[Call] = deque()
+        self._ready: deque[Action] = deque()
+        self._notes: list[str] = []
+        self._words: str | None = None
+        self._empty = 0
+
+    @property
+    def retrieved(self) -> str | None:
+        """The task whose exemplars are shown in this episode; None before it began."""
+        return None if self._entry is None else self._entry.name
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turns of this episode so far: what the model was shown, and the block that it wrote."""
+        return tuple(self._trajectory)
+
+    async def act(self, observation: Observation) -> Step:
+        """The next step.
+
+        Raises:
+            NoEvidence: The state has no page in HTML, or there are no exemplars.
+            ContextTooLong: The request does not fit the model's window.
+            Unscored: The model gives no usable answer.
+            UsageError: This machine cannot run what a model wrote.
+        """
+        if not observation.text or not is_html(observation.text):
+            raise NoEvidence("synapse reads the page as HTML, and this state has none: MiniWoB++ gives it with text = 'html'")
+        page = Page(observation.text)
+        if self._entry is None:
+            await self._begin(observation.text)
+        while not self._ready:
+            if self._calls:
+                await self._prepare(self._calls.popleft(), page)
+            elif len(self._trajectory) >= self._most_turns() or self._empty >= _MOST_EMPTY:
+                return Step(observation, Action("stop", "stop"), self._thought())
+            else:
+                await self._ask(observation.text)
+        return Step(observation, self._ready.popleft(), self._thought())
+
+    async def _begin(self, state: str) -> None:
+        """Chooses the exemplars and the form of the prompt."""
+        own, spec = self._task.site or "", self.spec
+        key = key_text(self._task.goal, state)
+        if spec.retrieval:
+            name = await self.memory.vote(key, spec.neighbours)
+        else:
+            name = task_table().borrows.get(own, own)
+        entry = None if name is None else self.memory.entry(name)
+        if entry is None:
+            what = "the memory holds no exemplar" if name is None else f"the memory holds no exemplar of {name!r}"
+            raise NoEvidence(f"{what}: add some (docs/agents.md), or name another folder")
+        on = entry.abstracts if spec.abstraction == "auto" else spec.abstraction == "listed" and own in task_table().abstracted
+        self._kind = prompt_type(entry, on)
+        self._abstracts = on and entry.abstracts
+        chosen = shown(entry, self._kind, own)
+        if spec.order != "stored" or spec.exemplars is not None:
+            apart = dict(zip(map(id, self.memory.exemplars), await self.memory.distances(key), strict=True))
+            near = sorted(chosen, key=lambda exemplar: apart[id(exemplar)])[: spec.exemplars]
+            kept = {id(exemplar) for exemplar in near}
+            chosen = tuple({"nearest_first": near, "nearest_last": near[::-1]}.get(spec.order, ())) or tuple(
+                exemplar for exemplar in chosen if id(exemplar) in kept
+            )
+        self._shown = chosen
+        self._entry = entry
+
+    def _most_turns(self) -> int:
+        return self.spec.max_turns or task_table().turns.get(self._task.site or "", 1)
+
+    async def _ask(self, state: str) -> None:
+        """One turn of the model: the page, in few words if so, and the block that it writes."""
+        assert self._entry is not None
+        window, prompt = await self._window(), system_prompt().hash
+        page = state
+        if self._abstracts:
+            page, problem = await abstract(
+                self.model,
+                self._entry,
+                len(self._trajectory),
+                self._task.goal,
+                state,
+                max_tokens=self.spec.max_tokens,
+                window=window,
+                prompt=prompt,
+            )
+            if problem:
+                self._notes.append(f"The code for the page failed: {problem}.")
+            self._words = page
+        acting = self._entry.abstraction.acting
+        messages = messages_of(self._kind, self._shown, acting, self._task.goal, self._trajectory, page)
+        if window is not None and (tokens := tokens_of(messages)) > window:
+            count = len(self._shown)
+            advice = "; the option `exemplars` shows fewer" if count > 1 else ""
+            raise ContextTooLong(
+                f"the request has about {tokens} tokens (exemplars: {count}); the model takes {window}{advice}"
+            )
+        reply = await said_by(self.model, messages, max_tokens=self.spec.max_tokens, prompt=prompt)
+        block = first_block(until(reply, OBSERVED.strip()))
+        self._trajectory.append(Turn(block, observation=page))
+        self._empty += 1
+        if not block:
+            self._notes.append("The reply had no block of calls.")
+            return
+        try:
+            done = await run_block(block)
+        except NoSandbox as problem:
+            raise UsageError(f"synapse acts by code that the model writes, and {problem}") from None
+        except CodeFailed as problem:
+            self._notes.append(f"The block was left out: {problem}.")
+            return
+        self._calls.extend(done.calls)
+        if done.problem:
+            self._notes.append(f"The block failed, and what it had not called was left out: {done.problem}.")
+
+    async def _window(self) -> int | None:
+        if self.spec.context is not None:
+            return self.spec.context
+        return (await limits_of(self.model)).window
+
+    async def _prepare(self, call: Call, page: Page) -> None:
+        """The actions of a call on the page as it is now; a call that finds nothing is noted."""
+        try:
+            actions = await actions_of(call, page)
+        except (CodeFailed, LookupError) as problem:
+            self._notes.append(f"{call} failed: {problem.args[0]}.")
+            if self.spec.failed_call == "end_turn":
+                self._calls.clear()
+            return
+        self._empty = 0
+        self._ready.extend(actions)
+
+    def _thought(self) -> str | None:
+        """What there is to say about this step, once; the page in few words last, so that it can be told from the rest."""
+        notes = [*self._notes, *([] if self._words is None else [f"{OBSERVED}{self._words}"])]
+        self._notes, self._words = [], None
+        return "\n".join(notes) or None
+
+
+async def actions_of(call: Call, page: Page) -> list[Action]:
+    """What the environment is asked to do for a call. Raises CodeFailed, LookupError where nothing is found or no such key is.
+
+    An action's text is the call for its element alone.
+    """
+    if call.method == "type":
+        return [Action("type", str(call), value=call.argument)]
+    if call.method == "press":
+        if call.argument not in KEYS:
+            raise LookupError(f"there is no key {call.argument!r}")
+        return [Action("press", str(call), value=key_names(call.argument.replace("command", "control")))]
+    found = await find(page, call.argument)
+    if call.method == "click_option":
+        found = [element for element in found if element.tag == "option"]
+    if not found:
+        raise LookupError("it finds nothing on the page")
+    actions = []
+    for i, element in enumerate(found, 1):
+        one = call if len(found) == 1 else replace(call, argument=f"({call.argument})[{i}]")
+        actions.append(_pointed(one, element))
+    return actions
+
+
+def _pointed(call: Call, element: Element) -> Action:
+    target = target_of(element) or call.argument
+    if call.method == "movemouse":
+        return Action("hover", str(call), target=target)
+    owner = next(element.iterancestors("select"), None) if element.tag == "option" else None
+    if owner is not None:
+        place = target_of(owner) or f"({call.argument})/ancestor::select"
+        return Action("select", str(call), target=place, value=text_of(element))
+    return Action("click", str(call), target=target)
+
+
+def target_of(element: Element) -> str | None:
+    """The element as the environment knows it, by its number; None where elements have none."""
+    number = element.get(REF)
+    if number is None:
+        return None
+    words = " ".join(text_of(element).split())[:_MOST_SHOWN]
+    return f'<{element.tag} {REF}="{number}">{words}'

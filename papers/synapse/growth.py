@@ -1,0 +1,244 @@
+"""A memory that grows: recorded trajectories that a judge found good become exemplars, each with who said so."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from prill.errors import Unparsable
+from prill.models.replies import excerpt
+from prill.papers.synapse.agent import KEYS, REF
+from prill.papers.synapse.calls import Call, recorded_call
+from prill.papers.synapse.html import Page, text_of
+from prill.papers.synapse.memory import Exemplar, Memory, Turn, key_text
+from prill.papers.synapse.prompting import OBSERVED, task_table
+from prill.papers.synapse.sandbox import CodeFailed, find_now
+from prill.types import Action, Step, Trajectory, Verdict
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element as Element
+
+SAME = 0.98  # cosine of two keys above which the same first call makes the same exemplar
+PER_TASK = 10
+_NUMBER = re.compile(rf'\[?(\d+)\]?\s*|<[^>]*{REF}="(\d+)".*', re.DOTALL)
+_SEEN = re.compile(rf"^{OBSERVED}(.*)", re.MULTILINE | re.DOTALL)
+_KEY_NAMES = {"Space": "space", "Control+a": "command+a", "Control+c": "command+c", "Control+v": "command+v"}
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The memory after it has grown, and what became of every trajectory.
+
+    `left_out` counts why trajectories are not in it; `problems` has a sentence for each that could not be put as an exemplar.
+    `wrong` counts the new exemplars whose label says failure, None without labels; `unlabelled` those that have none.
+    """
+
+    memory: Memory
+    added: tuple[Exemplar, ...]
+    left_out: Mapping[str, int]
+    problems: tuple[str, ...] = ()
+    wrong: int | None = None
+    unlabelled: int = 0
+
+
+@dataclass
+class _Count:
+    left_out: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+    def skip(self, why: str, problem: str | None = None) -> None:
+        self.left_out[why] += 1
+        if problem:
+            self.problems.append(problem)
+
+
+async def grow(
+    memory: Memory,
+    trajectories: Iterable[Trajectory],
+    verdicts: Mapping[str, Verdict],
+    *,
+    threshold: float | None = None,
+    per_task: int = PER_TASK,
+    labels: Mapping[str, bool | None] | None = None,
+) -> Growth:
+    """Adds the trajectories that a judge accepts to a memory of exemplars.
+
+    An exemplar is left out where its key is nearly that of another one with the same first call.
+
+    Args:
+        memory: The memory. It is not changed.
+        trajectories: The trajectories, in the order in which they are tried.
+        verdicts: Their verdicts by trajectory id.
+        threshold: The least score of an accepted verdict, in [0, 1]. None: the verdict's success decides.
+        per_task: The most exemplars of one task.
+        labels: The truth by trajectory id, only to count how many new exemplars are wrong. None: they are not counted.
+
+    Returns:
+        The new memory, what was added, and what was left out, by reason.
+    """
+    count, found = _Count(), list[Exemplar]()
+    for trajectory in trajectories:
+        verdict = verdicts.get(trajectory.id)
+        if verdict is None or verdict.unscored is not None:
+            count.skip("no verdict" if verdict is None else "unscored")
+        elif not accepted(verdict, threshold):
+            count.skip("judged a failure" if threshold is None else "below the threshold")
+        else:
+            try:
+                found.append(exemplar_of(trajectory, verdict.evaluator.name))
+            except Unparsable as problem:
+                count.skip("cannot be an exemplar", f"{trajectory.id}: {problem}")
+    grown = await _extended(memory, found, per_task, count)
+    added = grown.exemplars[len(memory.exemplars) :]
+    truths = None if labels is None else [labels.get(exemplar.source) for exemplar in added]
+    return Growth(
+        memory=grown,
+        added=added,
+        left_out=dict(count.left_out),
+        problems=tuple(count.problems),
+        wrong=None if truths is None else truths.count(False),
+        unlabelled=0 if truths is None else truths.count(None),
+    )
+
+
+def accepted(verdict: Verdict, threshold: float | None) -> bool:
+    """Whether the judge is sure enough; a verdict without a probability reaches no threshold."""
+    if threshold is None:
+        return bool(verdict.success)
+    return verdict.score is not None and verdict.score >= threshold
+
+
+async def _extended(memory: Memory, found: Sequence[Exemplar], per_task: int, count: _Count) -> Memory:
+    """The memory with those of the exemplars that say something new."""
+    everything = memory.with_more(found)
+    rows = await everything.vectors()
+    of_task = Counter(exemplar.name for exemplar in memory.exemplars if exemplar.steps)
+    sources = {exemplar.source for exemplar in memory.exemplars if exemplar.source}
+    kept = {i for i, exemplar in enumerate(memory.exemplars) if exemplar.steps and exemplar.key}
+    added = list[int]()
+    for i, exemplar in enumerate(found, len(memory.exemplars)):
+        twins = (j for j in kept if _first(everything.exemplars[j]) == _first(exemplar))
+        if exemplar.source in sources:
+            count.skip("already there")
+        elif any(float(rows[i] @ rows[j]) > SAME for j in twins):
+            count.skip("nearly the same as another")
+        elif of_task[exemplar.name] >= per_task:
+            count.skip("beyond the most of its task")
+        else:
+            added.append(i)
+            kept.add(i)
+            of_task[exemplar.name] += 1
+    return await everything.only([*range(len(memory.exemplars)), *added])
+
+
+def _first(exemplar: Exemplar) -> str:
+    return exemplar.steps[0].action.strip().partition("\n")[0]
+
+
+def exemplar_of(trajectory: Trajectory, provenance: str) -> Exemplar:
+    """The trajectory as an exemplar. Raises Unparsable for one that has no page in HTML, or an action that has no call.
+
+    What Synapse recorded keeps its turns and what it had put into few words. Of others, tasks that take several turns begin a
+    new one where an action is on something that the turn's page did not have.
+    """
+    steps = [step for step in trajectory.steps if not step.action.is_final]
+    first = steps[0].observation.text if steps else None
+    if not first or "<" not in first:
+        raise Unparsable("it has no step, or its pages are no HTML (miniwob records them so by its option text=html)")
+    name = trajectory.task.site or trajectory.task.id
+    several = task_table().turns.get(name, 1) > 1 and all(_words(step) is None for step in steps)
+    turns = list[Turn]()
+    shown = Page(first)
+    lines = list[str]()
+    state, words = first, _words(steps[0])
+    for i, step in enumerate(steps):
+        text = step.observation.text or state
+        page = Page(text)
+        if i and (_words(step) is not None or (several and not _is_on(shown, step.action))):
+            turns.append(Turn("\n".join(lines), state, words))
+            lines, state, words, shown = [], text, _words(step), page
+        lines += map(str, calls_of(step.action, page))
+    turns.append(Turn("\n".join(lines), state, words))
+    goal = trajectory.task.goal
+    return Exemplar(name, key_text(goal, first), goal, tuple(turns), provenance, trajectory.id)
+
+
+def _words(step: Step) -> str | None:
+    """The page in few words, where Synapse noted them at the beginning of a turn, after all else that it noted."""
+    match = _SEEN.search(step.thought or "")
+    return match[1] if match else None
+
+
+def _is_on(page: Page, action: Action) -> bool:
+    if action.target is None:
+        return True
+    return _element(action.target, page) is not None
+
+
+def calls_of(action: Action, page: Page) -> list[Call]:
+    """The calls that do what was recorded. Raises Unparsable."""
+    if (recorded := recorded_call(action.text)) is not None:
+        return [recorded]
+    element = None if action.target is None else _element(action.target, page)
+    place = None if element is None else xpath_of(element, page)
+    if action.target is not None and place is None:
+        raise Unparsable(f"{excerpt(action.text or action.kind)} is on nothing that the page has")
+    focus = [] if place is None else [Call("click_xpath", place)]
+    if action.kind == "click" and focus:
+        return focus
+    if action.kind == "hover" and place is not None:
+        return [Call("movemouse", place)]
+    if action.kind == "type" and action.value is not None:
+        return [*focus, Call("type", action.value)]
+    if action.kind == "select" and place is not None:
+        return [Call("click_option", f"{place}/option[normalize-space()={_literal(action.value or '')}]")]
+    key = _KEY_NAMES.get(action.value or "", (action.value or "").lower())
+    if action.kind == "press" and key in KEYS:
+        return [*focus, Call("press", key)]
+    raise Unparsable(f"{excerpt(action.text or action.kind)} has no call")
+
+
+def _element(target: str, page: Page) -> Element | None:
+    if match := _NUMBER.fullmatch(target):
+        number = match[1] or match[2]
+        return next((element for element in page.elements if element.get(REF) == number), None)
+    try:
+        return next(iter(find_now(page, target)), None) if target.startswith(("/", "(")) else None
+    except CodeFailed:
+        return None
+
+
+def xpath_of(element: Element, page: Page) -> str:
+    """An XPath that selects this element alone: by its words if they do, by its id or another attribute, else by its place.
+
+    Words come first, since they mean the same on the next page of the task.
+    """
+    tag, text = element.tag, text_of(element)
+    words = " ".join(text.split())
+    tries = list[str]()
+    if words and len(words) <= 60 and not len(element):
+        tries += [f"//{tag}[text()={_literal(text)}]", f"//{tag}[normalize-space()={_literal(words)}]"]
+    above = element.getparent()
+    if not words and above is not None and above.tag == "label" and (label := " ".join(text_of(above).split())):
+        tries.append(f"//label[normalize-space()={_literal(label)}]/{tag}")
+    for name in ("id", "title", "name", "aria-label", "type", "class"):
+        if value := element.get(name):
+            tries.append(f"//{tag}[@{name}={_literal(value)}]" if name != "id" else f"//*[@id={_literal(value)}]")
+    tries.append(f"//{tag}")
+    for xpath in tries:
+        if page.own(xpath) == [element]:
+            return xpath
+    same = [one for one in page.elements if one.tag == tag]
+    return f"(//{tag})[{same.index(element) + 1}]"
+
+
+def _literal(text: str) -> str:
+    """XPath has no way to write both kinds of quotes in one text."""
+    if "'" not in text:
+        return f"'{text}'"
+    if '"' not in text:
+        return f'"{text}"'
+    return "concat('" + "', \"'\", '".join(text.split("'")) + "')"

@@ -1,0 +1,364 @@
+"""The program that runs what a model wrote: a process of its own, which locks itself in before it begins. See sandbox.py.
+
+Run as `python -I -S jail.py` with no environment. It reads a request from its standard input, locks itself in, writes `ready`,
+and then its answer: nothing that a model or a page wrote is even parsed before. It imports nothing but the standard library,
+and lxml where an XPath is asked for.
+
+| request | answer |
+|---|---|
+| `code`, `names` | `obs`, the text that the code sets |
+| `code`, `names`, `methods` of `agent` | `calls` of them, in their order; `error` where the code fails after them |
+| `page`, `xpath`, `lxml` (the folder that has it) | `places` of the elements that it selects, in the page's order |
+| each of them | `error` |
+
+The boundary is the kernel's:
+
+* limits on processor time, memory, files and processes (setrlimit);
+* a filter of system calls (seccomp of Linux), after which the process can compute, take memory that is not executable, write
+  to its standard output, and end. Whether it is in effect is tried before the code is parsed.
+
+Python's own layer makes escapes harder, and is no boundary:
+
+* an audit hook, which cannot be taken off again, that refuses whatever Python reports: files, sockets, processes, frames;
+* few builtins, and of a few modules few names; ctypes is unloaded before the code is parsed; names and texts with two
+  underscores, positional class patterns, and texts that read attributes when they are formatted are refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import collections
+import datetime
+import functools
+import gc
+import heapq  # noqa: F401 - Counter.most_common imports it, which it cannot do any more once locked in
+import html
+import html.parser
+import itertools
+import json
+import math
+import os
+import re
+import resource
+import string
+import sys
+import types
+import unicodedata  # noqa: F401 - names in other than ASCII letters are normalised by it when they are parsed
+from _string import formatter_field_name_split  # type: ignore[import-not-found]
+from types import ModuleType
+from typing import Any
+
+# Of each module what is listed: the rest leads to other modules, or reads attributes whose names are texts (string.Formatter,
+# functools.wraps, the metaclass of re.RegexFlag).
+_GIVEN: dict[ModuleType, str] = {
+    collections: "ChainMap Counter OrderedDict defaultdict deque",
+    datetime: "MAXYEAR MINYEAR UTC date datetime time timedelta timezone",
+    functools: "cache cmp_to_key lru_cache partial reduce",
+    html: "escape unescape",
+    html.parser: "HTMLParser",
+    itertools: "accumulate chain combinations combinations_with_replacement compress count cycle dropwhile filterfalse groupby "
+    "islice pairwise permutations product repeat starmap takewhile tee zip_longest",
+    json: "JSONDecodeError dumps loads",
+    math: " ".join(name for name in vars(math) if name[0] != "_"),
+    re: "compile error escape findall finditer fullmatch match search split sub subn Match Pattern "
+    "A ASCII DOTALL I IGNORECASE M MULTILINE S U UNICODE VERBOSE X",
+    string: "ascii_letters ascii_lowercase ascii_uppercase capwords digits hexdigits octdigits printable punctuation "
+    "whitespace",
+}
+
+
+def _given(module: ModuleType, names: str) -> types.SimpleNamespace:
+    """A copy with these names; a flag of re as its number, as its class has a metaclass that reads modules."""
+    found = {name: getattr(module, name) for name in names.split()}
+    return types.SimpleNamespace(**{name: int(one) if isinstance(one, re.RegexFlag) else one for name, one in found.items()})
+
+
+MODULES = {module.__name__: _given(module, names) for module, names in _GIVEN.items()}
+MODULES["html"].parser = MODULES["html.parser"]
+_ERRORS = (
+    ArithmeticError, AssertionError, AttributeError, Exception, IndexError, KeyError, LookupError, NameError, RuntimeError,
+    StopIteration, TypeError, ValueError, ZeroDivisionError,
+)  # fmt: skip
+_FUNCTIONS = (
+    abs, all, any, bool, bytes, chr, dict, divmod, enumerate, filter, float, format, frozenset, hash, hex, int, isinstance,
+    issubclass, iter, len, list, map, max, min, next, object, oct, ord, pow, range, repr, reversed, round, set, slice, sorted,
+    str, sum, super, tuple, zip, property, staticmethod, classmethod,
+)  # fmt: skip
+MOST_CHARS = 20_000  # of a result: of a text, or of what all calls take together
+MOST_CALLS = 200
+MOST_PLACES = 1000  # that an XPath selects
+_PLAIN = (bool, bytes, dict, float, frozenset, int, list, range, set, slice, str, tuple, type(None))
+_METHODS = {"__init__", "__len__", "__str__", "__repr__", "__iter__", "__next__", "__eq__", "__lt__", "__hash__", "__name__"}
+_FORMATS = {"format", "format_map"}
+_DUNDER = re.compile(r"__\w+__")
+_HARMLESS_TEXTS = {*_METHODS, "__main__"}  # `if __name__ == "__main__":` is what many programs end with
+_FRAMES = {  # frames, tracebacks and code, by the attributes that lead from one to the next
+    name
+    for kind in ("AsyncGenerator", "Code", "Coroutine", "Frame", "Generator", "Traceback")
+    for name in dir(getattr(types, f"{kind}Type"))
+    if "_" in name and not name.startswith("_")
+}
+
+# By the kernel's numbers (linux/arch/*/entry/syscalls): the machine; `write`, allowed to the standard output; mmap and
+# mprotect, allowed without PROT_EXEC; and what is allowed always: munmap, brk, rt_sigprocmask, rt_sigreturn, mremap, madvise,
+# gettimeofday, sigaltstack, futex, clock_gettime, exit, exit_group, getrandom, rseq.
+_LINUX = {
+    "x86_64": (0xC000003E, 1, (9, 10), (11, 12, 14, 15, 25, 28, 96, 131, 202, 228, 60, 231, 318, 334)),
+    "aarch64": (0xC00000B7, 64, (222, 226), (215, 214, 135, 139, 216, 233, 169, 132, 98, 113, 93, 94, 278, 293)),
+}
+_LOAD, _EQUAL, _AT_LEAST, _HAS_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000  # refused with EPERM
+_X32 = 0x40000000
+_NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
+_EXECUTABLE = 4  # PROT_EXEC
+
+
+def main() -> None:
+    """One run: reads, locks itself in, runs, writes, and ends without looking back."""
+    request = json.loads(sys.stdin.buffer.read())
+    calls: list[tuple[str, str]] = []
+    done: dict[str, Any] = {"calls": calls} if "methods" in request else {}
+    sys.excepthook = lambda kind, error, trace: end({**done, "error": f"{kind.__name__}: {error}"[:500]})
+    try:
+        etree = load_etree(request["lxml"]) if "xpath" in request else None
+        lock_in(request["cpu_seconds"], request["memory_bytes"])
+    except (OSError, ValueError, AttributeError, ImportError) as error:
+        return end({"locked": False, "error": str(error)})
+    os.write(1, b"ready\n")
+    if etree is not None:
+        return end({"places": places(read_page(request["page"], etree), request["xpath"], etree)})
+    program = read(request["code"])  # what this raises, or the code, goes to the hook above
+    names = {**request["names"], "__builtins__": allowed_builtins(), "__name__": "abstraction"}
+    if "methods" in request:
+        names["agent"] = agent_of(request["methods"], calls)
+    run = types.FunctionType(program, names)  # as `exec` would, whose event the hook then need not allow
+    sys.addaudithook(refuse)
+    run()
+    found = names.get("obs")
+    good = type(found) is str and found.encode("utf-8", "replace").decode() == found
+    end(done or ({"obs": found} if good else {"error": "the code sets no text `obs`"}))
+
+
+def agent_of(methods: dict[str, str], calls: list[tuple[str, str]]) -> types.SimpleNamespace:
+    """`agent` for the code: its methods, each with the name of its parameter, only note in `calls` what they are given."""
+
+    def method(name: str, parameter: str) -> Any:
+        def call(*given: object, **named: object) -> None:
+            values = [str(value) for value in (*given, *named.values())]
+            if len(values) != 1 or type(values[0]) is not str or named.keys() - {parameter}:
+                raise TypeError(f"agent.{name}() takes one text")
+            if len(calls) == MOST_CALLS:
+                raise ValueError(f"the agent is called more than {MOST_CALLS} times")
+            if sum(len(text) for _, text in calls) + len(values[0]) > MOST_CHARS:
+                raise ValueError(f"the calls take more than {MOST_CHARS} characters")
+            calls.append((name, values[0]))
+
+        return call
+
+    return types.SimpleNamespace(**{name: method(name, parameter) for name, parameter in methods.items()})
+
+
+def load_etree(folder: str) -> Any:
+    """lxml.etree, from the folder that has lxml."""
+    sys.path.append(folder)
+    from lxml import etree
+
+    return etree
+
+
+def read_page(html: str, etree: Any) -> Any:
+    """The root of a page's tree. The process that asks reads the page by this, too: places are the same in both."""
+    # huge_tree: libxml2 otherwise ends at 256 levels
+    parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
+    try:
+        root = etree.fromstring(html.encode("utf-8", "replace"), parser)
+    except etree.XMLSyntaxError:  # nothing is there
+        root = None
+    return etree.Element("html") if root is None else root
+
+
+def places(page: Any, xpath: str, etree: Any) -> list[int]:
+    """The places of the elements that an XPath selects among all of the page."""
+    # Names in HTML have no case; in quotes stand texts.
+    lower = re.sub(r"\"[^\"]*\"|'[^']*'|[^\"']+", lambda part: part[0] if part[0][0] in "\"'" else part[0].lower(), xpath)
+    found = etree.XPathDocumentEvaluator(page.getroottree(), regexp=False, smart_strings=False)(lower)
+    if not isinstance(found, list):
+        raise ValueError("it selects no elements")
+    chosen = {element for element in found if isinstance(element, etree._Element)}
+    if len(chosen) > MOST_PLACES:
+        raise ValueError(f"it selects {len(chosen)} elements; {MOST_PLACES} are allowed")
+    return [place for place, element in enumerate(page.iter()) if element in chosen]
+
+
+def read(code: str) -> types.CodeType:
+    """The compiled code. Raises ValueError for what leads around the names that are given."""
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        # Every name in whatever field of whatever sort of node; the words of texts are none.
+        fields = [] if isinstance(node, ast.Constant) else [value for _, value in ast.iter_fields(node)]
+        for name in (one for value in fields for one in (value if isinstance(value, list) else [value])):
+            if isinstance(name, str) and ((name.startswith("__") and name not in _METHODS) or name in _FRAMES):
+                raise ValueError(f"{name} is not allowed")
+        text = node.value if isinstance(node, ast.Constant) else None
+        text = text.decode("latin-1") if isinstance(text, bytes) else text
+        if isinstance(text, str) and _DUNDER.fullmatch(text) and text not in _HARMLESS_TEXTS:
+            raise ValueError(f"the text {text} is not allowed")
+        if isinstance(node, ast.MatchClass) and node.patterns:
+            raise ValueError("a class pattern names its attributes: `case A(x=found)`, not `case A(found)`")
+        if _takes_format(node):
+            raise ValueError("format is for a text that stands before it and reads no attributes; f-strings do the rest")
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if unknown := [module for module in modules if module not in MODULES]:
+            raise ValueError(f"import of {unknown[0]} is not allowed; there are {', '.join(MODULES)}")
+    return compile(tree, "<abstraction>", "exec")
+
+
+def _takes_format(node: ast.AST) -> bool:
+    """Whether it takes the formatting of a text that is not known beforehand, or that reads an attribute: `{0.name}`."""
+    if isinstance(node, ast.MatchClass):
+        return bool(_FORMATS.intersection(node.kwd_attrs))
+    if not isinstance(node, ast.Attribute) or node.attr not in _FORMATS:
+        return False
+    text = node.value.value if isinstance(node.value, ast.Constant) else None
+    return not isinstance(text, str) or _reads_attributes(text)
+
+
+def _reads_attributes(text: str) -> bool:
+    for _, field, form, _ in string.Formatter().parse(text):  # raises ValueError for what is no format
+        if field is not None and any(by_name for by_name, _ in formatter_field_name_split(field)[1]):
+            return True
+        if form and _reads_attributes(form):
+            return True
+    return False
+
+
+def allowed_builtins() -> dict[str, Any]:
+    """What the code finds without importing anything."""
+    found = {one.__name__: one for one in (*_ERRORS, *_FUNCTIONS)}
+    own = {"print": lambda *values, **options: None, "type": plain_type}
+    return {**found, **own, "__import__": given_module, "__build_class__": builtins.__build_class__}
+
+
+def plain_type(value: object) -> type:
+    """`type` for the code, of plain values: `type` itself makes classes from texts, and it is the type of every class."""
+    if type(value) not in _PLAIN:
+        raise TypeError("type is for texts, numbers, lists, tuples, sets and dictionaries")
+    return type(value)
+
+
+def given_module(name: str, _globals: object = None, _locals: object = None, parts: Any = (), level: int = 0) -> object:
+    """`import` for the code: the modules that are there, and nothing else."""
+    if level or name not in MODULES:
+        raise ImportError(f"import of {name} is not allowed")
+    return MODULES[name] if parts else MODULES[name.partition(".")[0]]
+
+
+def refuse(event: str, values: object, harmless: frozenset[str] = frozenset({"sys.excepthook", "builtins.id"})) -> None:
+    """The audit hook."""
+    if event not in harmless:
+        raise PermissionError(f"{event} is not allowed")
+
+
+def lock_in(cpu_seconds: int, memory_bytes: int) -> None:
+    """Sets the boundary. Raises OSError, ValueError, AttributeError or ImportError where a part of it cannot be set."""
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    limit(cpu_seconds, memory_bytes)
+    confine(library)
+    prove()
+    del ctypes, library
+    forget("ctypes", "_ctypes", "resource")
+
+
+def prove() -> None:
+    """Raises OSError where the filter has no effect: an emulated kernel may take one and do nothing."""
+    try:
+        os.stat("/")
+    except PermissionError:
+        return
+    raise OSError("it takes a filter of system calls, which has no effect")
+
+
+def forget(*packages: str) -> None:
+    """Empties and unloads these modules; the audit hook refuses to import them again."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        vars(sys.modules.pop(name)).clear()
+    gc.collect()  # structures made with ctypes are in circles
+
+
+def limit(cpu_seconds: int, memory_bytes: int) -> None:
+    """The kernel's limits on this process; what it has used so far does not count.
+
+    Raises OSError, ValueError or AttributeError where one cannot be set.
+    """
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
+    limits = {"CPU": seconds, "AS": memory_bytes, "FSIZE": 0, "NPROC": 0, "CORE": 0, "NOFILE": 3, "MEMLOCK": 0}
+    for name, most in limits.items():
+        kind = getattr(resource, f"RLIMIT_{name}")
+        hard = resource.getrlimit(kind)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (most, most))
+
+
+def confine(library: Any) -> None:
+    """From here on the kernel refuses nearly everything. Raises OSError where it cannot be made to."""
+    import ctypes
+
+    machine = _LINUX.get(os.uname().machine)
+    if sys.platform != "linux" or machine is None:
+        raise OSError(f"no filter of system calls is known for {sys.platform} on {os.uname().machine}")
+
+    class Instruction(ctypes.Structure):
+        _fields_ = (("code", ctypes.c_uint16), ("yes", ctypes.c_uint8), ("no", ctypes.c_uint8), ("value", ctypes.c_uint32))
+
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_uint16), ("filter", ctypes.POINTER(Instruction)))
+
+    steps = [Instruction(*step) for step in system_call_filter(*machine)]
+    program = Program(len(steps), (Instruction * len(steps))(*steps))
+    for arguments in ((_NO_NEW_PRIVILEGES, 1, 0, 0, 0), (_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0)):
+        if library.prctl(*arguments):
+            raise OSError(ctypes.get_errno(), "the kernel takes no filter of system calls")
+
+
+def system_call_filter(
+    architecture: int, write: int, mapping: tuple[int, int], allowed: tuple[int, ...]
+) -> list[tuple[int, int, int, int]]:
+    """The filter, as instructions (code, jump if so, jump if not, value) that the kernel runs at each system call."""
+    return [
+        (_LOAD, 0, 0, 4),  # for which machine: another one has other numbers
+        (_EQUAL, 1, 0, architecture),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, 0),  # which call
+        (_AT_LEAST, 0, 1, _X32),
+        (_RETURN, 0, 0, _KILL),
+        *(step for number in allowed for step in ((_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW))),
+        (_EQUAL, 1, 0, mapping[0]),
+        (_EQUAL, 0, 4, mapping[1]),
+        (_LOAD, 0, 0, 32),  # what the memory is for: the third argument
+        (_HAS_BIT, 0, 1, _EXECUTABLE),
+        (_RETURN, 0, 0, _REFUSE),
+        (_RETURN, 0, 0, _ALLOW),
+        (_EQUAL, 1, 0, write),
+        (_RETURN, 0, 0, _REFUSE),
+        (_LOAD, 0, 0, 16),  # where to: only the standard output
+        (_EQUAL, 0, 1, 1),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _REFUSE),
+    ]
+
+
+def end(answer: dict[str, Any]) -> None:
+    """Writes the answer and ends the process at once: nothing that the code left behind is run."""
+    data = json.dumps(answer).encode()
+    while data:
+        data = data[os.write(1, data) :]
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,386 @@
+"""The exemplar memory: which recorded solutions are shown for a task, found by how alike the tasks and first pages are.
+
+A memory is a folder: `exemplars.jsonl` (an exemplar a line), `abstractions.json` (how the pages of a task are put into words),
+`memory.json` (the embedder's name) and `vectors.npy` (an array, a row for each line). The folder of the paper's own files, with
+`exemplars.json` and `specifiers.json`, is read, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from prill.errors import UsageError
+from prill.io.checksums import Checksums
+from prill.io.outputs import make_folder, write_output
+from prill.models.prompts import content_hash
+from prill.papers.embedders import Embedder, Fitted
+
+if TYPE_CHECKING:
+    from prill.papers.embedders import Vectors
+
+NEIGHBOURS = 3  # arXiv 2306.07863, section 3.3: the three nearest keys vote
+EXEMPLARS, ABSTRACTIONS, HEADER, VECTORS = "exemplars.jsonl", "abstractions.json", "memory.json", "vectors.npy"
+_ANEW = f"delete {VECTORS}, and they are worked out anew"
+_UPSTREAM, _UPSTREAM_KEYS = "exemplars.json", "specifiers.json"
+
+
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was seen, as the page's text or in few words, and the calls that were then made."""
+
+    action: str
+    state: str | None = None
+    observation: str | None = None
+
+
+class Exemplar(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One solution of the task `name`, found by `key`. Without steps it is only a key: one more way to be found.
+
+    `provenance` is who says that it is right: `hand`, `oracle`, or the name of a judge; `source` the trajectory it comes from.
+    """
+
+    name: str
+    key: str = ""
+    task: str = ""
+    steps: tuple[Turn, ...] = ()
+    provenance: str = "hand"
+    source: str = ""
+
+
+class Abstraction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How pages of a task are put into few words: an instruction and a prompt for code, each for every turn of the task.
+
+    `acting` is said before the exemplars where pages are shown as they are.
+    """
+
+    instructions: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    acting: str = ""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """All that the memory has on a task."""
+
+    name: str
+    exemplars: tuple[Exemplar, ...]
+    abstraction: Abstraction = Abstraction()
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether its solutions look at the page more than once."""
+        return any(len(exemplar.steps) > 1 for exemplar in self.exemplars)
+
+    @property
+    def abstracts(self) -> bool:
+        """Whether it says how pages are put into few words: by examples, instructions or code."""
+        seen = any(step.observation is not None for exemplar in self.exemplars for step in exemplar.steps)
+        return seen or any(self.abstraction.instructions) or any(self.abstraction.code)
+
+
+class _Header(msgspec.Struct):
+    embedder: str
+    keys: str  # what the rows of the vectors belong to, as a hash
+    version: int = 1
+
+
+def key_text(task: str, state: str) -> str:
+    """What an exemplar is found by: the task first, for embedders that read only the beginning."""
+    return f"Task: {task}\nState:\n{state}"
+
+
+class Memory:
+    """Exemplars, found by the similarity of their keys.
+
+    Args:
+        exemplars: The exemplars.
+        abstractions: How the pages of a task are shortened, by task. None: no task's are.
+        embedder: Embeds keys.
+        vectors: The embedded keys, as an array of shape (exemplars, dimensions). None: they are computed when first needed.
+    """
+
+    def __init__(
+        self,
+        exemplars: Sequence[Exemplar],
+        abstractions: Mapping[str, Abstraction] | None = None,
+        *,
+        embedder: Embedder,
+        vectors: Vectors | None = None,
+    ) -> None:
+        self.exemplars = tuple(exemplars)
+        self.abstractions = dict(abstractions or {})
+        # One that is fitted is fitted to these keys alone: shared, another memory would change what its vectors mean.
+        self.embedder = deepcopy(embedder) if isinstance(embedder, Fitted) else embedder
+        self._vectors = vectors
+
+    @property
+    def hash(self) -> str:
+        """Of everything that it may show, and of the embedder's name."""
+        return content_hash(self.embedder.name, _lines(self.exemplars).decode(), _encoded(self.abstractions).decode())
+
+    def entry(self, name: str) -> Entry | None:
+        """Looks up a task.
+
+        Args:
+            name: The task's name.
+
+        Returns:
+            Its exemplars; None where there are none.
+        """
+        found = tuple(one for one in self.exemplars if one.name == name and one.steps)
+        return Entry(name, found, self.abstractions.get(name, Abstraction())) if found else None
+
+    async def vectors(self) -> Vectors:
+        """A row for each exemplar, worked out when they are first asked for: what has its row already is not embedded again."""
+        import numpy as np
+
+        held = self._vectors
+        if held is None or len(held) < len(self.exemplars):
+            keys = [exemplar.key for exemplar in self.exemplars[0 if held is None else len(held) :]]
+            if isinstance(self.embedder, Fitted):
+                self.embedder.fit(keys)
+            new = await self.embedder.embed(keys) if keys else np.zeros((0, 0), np.float32)
+            if held is None or not len(held):
+                self._vectors = new
+            elif held.shape[1] == new.shape[1]:
+                self._vectors = np.concatenate([held, new])
+            else:
+                raise self._mixed(new.shape[1])
+        assert self._vectors is not None
+        return self._vectors
+
+    def with_more(self, exemplars: Sequence[Exemplar]) -> Memory:
+        """Adds exemplars. This memory is not changed.
+
+        Args:
+            exemplars: The new exemplars.
+
+        Returns:
+            The larger memory.
+        """
+        held = None if isinstance(self.embedder, Fitted) else self._vectors  # what is fitted changes with every text
+        return Memory([*self.exemplars, *exemplars], self.abstractions, embedder=self.embedder, vectors=held)
+
+    async def only(self, places: Sequence[int]) -> Memory:
+        """Selects exemplars. This memory is not changed.
+
+        Args:
+            places: Their positions, from 0.
+
+        Returns:
+            The smaller memory.
+        """
+        held = None if isinstance(self.embedder, Fitted) else (await self.vectors())[places]
+        return Memory([self.exemplars[i] for i in places], self.abstractions, embedder=self.embedder, vectors=held)
+
+    async def distances(self, text: str) -> list[float]:
+        """Measures how far each key is from a text.
+
+        Args:
+            text: The text.
+
+        Returns:
+            The Euclidean distances, in the order of the exemplars.
+        """
+        import numpy as np
+
+        if not self.exemplars:
+            return []
+        rows = await self.vectors()
+        query = (await self.embedder.embed([text]))[0]
+        if rows.shape[1] != len(query):
+            raise self._mixed(len(query))
+        found: list[float] = np.linalg.norm(rows - query, axis=1).tolist()
+        return found
+
+    def _mixed(self, numbers: int) -> UsageError:
+        held = 0 if self._vectors is None else self._vectors.shape[1]
+        return UsageError(
+            f"{self.embedder.name} gave a vector of {numbers} numbers, and the memory's have {held}: "
+            "make the memory anew with it"
+        )
+
+    async def nearest(self, text: str, most: int = NEIGHBOURS) -> list[tuple[float, Exemplar]]:
+        """Finds the exemplars whose keys are nearest to a text.
+
+        Args:
+            text: The text.
+            most: How many to return.
+
+        Returns:
+            Distances and exemplars, the nearest first; equally near ones in their stored order.
+        """
+        apart = await self.distances(text)
+        keyed = (i for i, exemplar in enumerate(self.exemplars) if exemplar.key)
+        order = sorted(keyed, key=lambda i: round(apart[i], 6))[:most]
+        return [(apart[i], self.exemplars[i]) for i in order]
+
+    async def vote(self, text: str, most: int = NEIGHBOURS) -> str | None:
+        """Finds the task that a text belongs to.
+
+        Args:
+            text: The text.
+            most: How many of the nearest keys vote.
+
+        Returns:
+            The task of most of them, or that of the nearest one where no task has most; None in an empty memory.
+        """
+        names = Counter(exemplar.name for _, exemplar in await self.nearest(text, most))
+        return names.most_common(1)[0][0] if names else None
+
+    async def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the memory. Vectors that depend on the whole memory are not written: they are computed again.
+
+        Args:
+            folder: The folder.
+        """
+        import io
+
+        import numpy as np
+
+        place = Path(folder)
+        make_folder(place / EXEMPLARS)
+        write_output(place / EXEMPLARS, _lines(self.exemplars))
+        write_output(place / ABSTRACTIONS, _encoded(self.abstractions))
+        if not isinstance(self.embedder, Fitted):
+            data = io.BytesIO()
+            np.save(data, await self.vectors(), allow_pickle=False)
+            write_output(place / VECTORS, data.getvalue())
+        header = _Header(self.embedder.name, _hash_of_keys(self.exemplars))
+        write_output(place / HEADER, msgspec.json.format(msgspec.json.encode(header)) + b"\n")
+        Checksums(place).note(EXEMPLARS, ABSTRACTIONS, VECTORS, HEADER)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str] | None, embedder: Embedder) -> Memory:
+        """Reads a memory.
+
+        Args:
+            folder: The folder. None: the memory that ships with prill.
+            embedder: Embeds keys.
+
+        Returns:
+            The memory.
+
+        Raises:
+            UsageError: The folder cannot be read, or another embedder made its vectors.
+        """
+        if folder is None:
+            return cls(_shipped(), _shipped_abstractions(), embedder=embedder)
+        place = Path(folder)
+        Checksums(place).check()
+        if (place / _UPSTREAM).is_file() and not (place / EXEMPLARS).is_file():
+            return cls(*_read_upstream(place), embedder=embedder)
+        header = _decoded(place / HEADER, _Header) if (place / HEADER).is_file() else None
+        if header is not None and header.embedder != embedder.name:
+            raise UsageError(
+                f"{place}: its vectors are those of {header.embedder}, not of {embedder.name}; they do not mix: take "
+                "that embedder, with those weights, or make the memory anew",
+                parameters=("embedder",),
+            )
+        exemplars = tuple(_read_lines(place / EXEMPLARS))
+        named = _decoded(place / ABSTRACTIONS, dict[str, Abstraction]) if (place / ABSTRACTIONS).is_file() else {}
+        vectors = None
+        if header is not None and not isinstance(embedder, Fitted) and (place / VECTORS).exists():
+            if header.keys != _hash_of_keys(exemplars):
+                raise UsageError(f"{place}: {EXEMPLARS} has other keys than when the vectors were made; {_ANEW}")
+            vectors = _read_vectors(place / VECTORS, len(exemplars))
+        return cls(exemplars, named, embedder=embedder, vectors=vectors)
+
+
+def _hash_of_keys(exemplars: Sequence[Exemplar]) -> str:
+    return content_hash(*(exemplar.key for exemplar in exemplars))
+
+
+def _lines(exemplars: Sequence[Exemplar]) -> bytes:
+    return b"".join(msgspec.json.encode(exemplar) + b"\n" for exemplar in exemplars)
+
+
+def _encoded(abstractions: Mapping[str, Abstraction]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(dict(sorted(abstractions.items())))) + b"\n"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}: not a memory of exemplars") from None
+
+
+def _decoded(path: Path, type_: Any) -> Any:
+    try:
+        return msgspec.json.decode(_read(path), type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _read_lines(path: Path) -> Iterator[Exemplar]:
+    decoder = msgspec.json.Decoder(Exemplar)
+    for number, line in enumerate(_read(path).splitlines(), 1):
+        if line.strip():
+            try:
+                yield decoder.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise UsageError(f"{path}, line {number}: {error}") from None
+
+
+def _read_vectors(path: Path, rows: int) -> Vectors:
+    import numpy as np
+
+    try:
+        found: Vectors = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: the vectors cannot be read ({error}); {_ANEW}") from None
+    if found.ndim != 2 or len(found) != rows:
+        raise UsageError(f"{path}: {len(found) if found.ndim else 0} vectors for {rows} exemplars; {_ANEW}")
+    if found.dtype.kind != "f" or not np.isfinite(found).all():
+        raise UsageError(f"{path}: the vectors hold something that is no number; {_ANEW}")
+    return found
+
+
+@cache
+def _shipped() -> tuple[Exemplar, ...]:
+    """The file leaves out keys that are the task and its first page, which would stand there twice."""
+    lines = _read_lines(Path(str(resources.files("prill.papers.synapse"))) / "tasks" / EXEMPLARS)
+    return tuple(one if one.key else replace(one, key=key_text(one.task, one.steps[0].state or "")) for one in lines)
+
+
+@cache
+def _shipped_abstractions() -> dict[str, Abstraction]:
+    """The prompts for code: `code_<task>.md`, or `code_<task>-1.md` and so on for the turns of a task."""
+    prompts = dict[str, list[str]]()
+    for file in sorted((resources.files("prill.papers.synapse") / "prompts").iterdir(), key=lambda file: file.name):
+        if match := re.fullmatch(r"code_(\w+)(?:-\d)?\.md", file.name):
+            prompts.setdefault(match[1].replace("_", "-"), []).append(file.read_text(encoding="utf-8").strip())
+    return {name: Abstraction(code=tuple(texts)) for name, texts in prompts.items()}
+
+
+def _read_upstream(folder: Path) -> tuple[list[Exemplar], dict[str, Abstraction]]:
+    """The files of the paper's authors: exemplars by task, and five keys for each."""
+    try:
+        entries = json.loads(_read(folder / _UPSTREAM))
+        keys = json.loads(_read(folder / _UPSTREAM_KEYS))
+        exemplars = [Exemplar(name, key=key, provenance="upstream") for name, texts in keys.items() for key in texts]
+        abstractions = dict[str, Abstraction]()
+        for name, entry in entries.items():
+            for demo in entry["demo"]:
+                steps = tuple(Turn(one["act"], one.get("state"), one.get("obs")) for one in demo.get("trajectory", [demo]))
+                exemplars.append(Exemplar(name, task=demo.get("task", ""), steps=steps, provenance="upstream"))
+            instructions, code = _several(entry.get("filter_prompt")), _several(entry.get("code_filter_prompt"))
+            abstractions[name] = Abstraction(instructions, code, entry.get("ablation_act_prompt", ""))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{folder}: not the paper's exemplars.json and specifiers.json ({error})") from None
+    return exemplars, abstractions
+
+
+def _several(prompt: str | list[str] | None) -> tuple[str, ...]:
+    return () if not prompt else (prompt,) if isinstance(prompt, str) else tuple(prompt)

@@ -1,0 +1,123 @@
+"""The chat that shows exemplars as turns already taken (trajectory as exemplar), and which form it has for a task."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Literal
+
+import msgspec
+
+from prill.errors import ContextTooLong
+from prill.models.prompts import Prompt, clean, estimate_tokens, load_prompt, quoted
+from prill.papers.synapse.memory import Entry, Exemplar, Turn
+from prill.protocols import Message
+
+OBSERVED = "Observation:\n"  # begins what is seen, in prompts and, in few words, on record
+PromptType = Literal["obs_act", "state_act", "multi_obs_act", "multi_state_act"]
+_TOKENS_A_MESSAGE, _TOKENS_OF_REPLY = 4, 3  # how the chat format of gpt-3.5-turbo-0301 counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTable:
+    """What the paper says of MiniWoB++'s tasks; see tasks.toml."""
+
+    exemplars: tuple[str, ...]
+    unseen: tuple[str, ...]
+    abstracted: tuple[str, ...]
+    never_raw: tuple[str, ...]
+    one_raw_exemplar: tuple[str, ...]
+    borrows: Mapping[str, str] = field(default_factory=dict)
+    turns: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The paper's 64 tasks."""
+        return tuple(sorted((*self.exemplars, *self.unseen)))
+
+
+@cache
+def task_table() -> TaskTable:
+    """The table as it is shipped."""
+    text = (resources.files("prill.papers.synapse") / "tasks.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), TaskTable)
+
+
+def system_prompt() -> Prompt:
+    """What the agent is, and the calls that it has."""
+    return load_prompt("prill.papers.synapse", "system")
+
+
+def prompt_type(entry: Entry, abstracted: bool) -> PromptType:
+    """Pages in few words where they are abstracted and some exemplar has them so; several turns where the exemplars have."""
+    if entry.has_turns:
+        return "multi_obs_act" if abstracted else "multi_state_act"
+    seen = any(step.observation is not None for exemplar in entry.exemplars for step in exemplar.steps)
+    return "obs_act" if abstracted and seen else "state_act"
+
+
+def shown(entry: Entry, kind: PromptType, task_name: str) -> tuple[Exemplar, ...]:
+    """The exemplars that a prompt of this form can show. Raises ContextTooLong for tasks whose pages are too long for it."""
+    if kind in ("obs_act", "multi_obs_act"):
+        return tuple(e for e in entry.exemplars if all(step.observation is not None for step in e.steps))
+    table = task_table()
+    if task_name in table.never_raw:
+        raise ContextTooLong(f"{task_name} cannot be played without an abstraction of its pages: they are too long")
+    found = tuple(e for e in entry.exemplars if all(step.state is not None for step in e.steps))
+    return found[:1] if kind == "multi_state_act" and entry.name in table.one_raw_exemplar else found
+
+
+def messages_of(
+    kind: PromptType, exemplars: Sequence[Exemplar], acting: str, task: str, trajectory: Sequence[Turn], page: str
+) -> tuple[Message, ...]:
+    """The whole request: the system's words, the exemplars, the turns so far, and the page as it is now.
+
+    `acting` is said before the exemplars of `state_act`. `trajectory` has what was shown as `observation`.
+    """
+    several, in_words = kind.startswith("multi"), kind.endswith("obs_act")
+    messages = [Message("system", (system_prompt().fill({})["user"],))]
+    if acting and kind == "state_act":
+        messages.append(_said(clean(acting)))
+    for exemplar in exemplars:
+        if several:
+            messages.append(_said(_heading(exemplar.task)))
+        for step in exemplar.steps:
+            messages += _turn((step.observation if in_words else step.state) or "", step.action)
+    if several:
+        messages.append(_said(_heading(task)))
+        for step in trajectory:
+            messages += _turn(step.observation or "", step.action)
+    messages.append(_asked(page))
+    return tuple(messages)
+
+
+def tokens_of(messages: Sequence[Message]) -> int:
+    """About how many tokens they have, with what the chat format adds."""
+    texts = (part for message in messages for part in message.parts if isinstance(part, str))
+    return sum(map(estimate_tokens, texts)) + _TOKENS_A_MESSAGE * len(messages) + _TOKENS_OF_REPLY
+
+
+def until(reply: str, *stops: str) -> str:
+    """The reply up to the first of these words: models that are not told where to stop go on with a turn of their own."""
+    reply = reply.rpartition("</think>")[2]
+    ends = [at for stop in stops if (at := reply.find(stop)) >= 0]
+    return reply[: min(ends)] if ends else reply
+
+
+def _heading(task: str) -> str:
+    return f"Task: {clean(task)}\nTrajectory:"
+
+
+def _turn(page: str, action: str) -> list[Message]:
+    return [_asked(page), Message("assistant", (f"```\n{clean(action)}\n```",))]
+
+
+def _asked(page: str) -> Message:
+    return _said(f"{OBSERVED}{quoted('page', page)}\nAction:")
+
+
+def _said(text: str) -> Message:
+    return Message("user", (text,))

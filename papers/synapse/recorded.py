@@ -1,0 +1,320 @@
+"""Synapse on recorded pages (Mind2Web; arXiv 2306.07863): the next action, after the trajectories of similar tasks.
+
+The page is cut around its few best candidates. Earlier steps of the task are shown as they were recorded; those of training
+tasks that are alike come before. What the paper's code does otherwise: it shows the right element whatever its rank, which an
+agent cannot know (a step whose target is not among the best is not asked about, as there); and it looks up in the raw page what
+was cut out of `cleaned_html`, which stays lost here.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from prill.errors import InputError, NoEvidence, Unparsable, UsageError
+from prill.io.store import read_trajectories
+from prill.models.calls import limits_of
+from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
+from prill.papers.answers import said_by
+from prill.papers.embedders import Embedder, make_embedder
+from prill.papers.mind2web.pages.state import PageState, read_state
+from prill.papers.mind2web.pages.steps import Marking, asked_of, read_said, said
+from prill.papers.mind2web.pages.tree import Page
+from prill.papers.synapse.memory import EXEMPLARS, Exemplar, Memory, Turn
+from prill.papers.synapse.prompting import tokens_of, until
+from prill.protocols import LanguageModel, Message
+from prill.types import Action, Observation, Platform, Step, Task, Trajectory
+
+_STOPS = ("Task:", "obs:")  # the paper's
+_BACKTICKS = re.compile(r"`([^`]*)`")
+_BARE = re.compile(r"(?:CLICK|SELECT|TYPE) \[\d+\](?: \[[^\]]+\])?")
+_FIXED = 0  # the seed that draws the exemplars that are the same for all tasks
+_PAST_SHOWN = 5  # actions that are told where trajectories are not shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedSpec:
+    """What is shown before the page, and how much of pages. The numbers are the paper's."""
+
+    mode: Annotated[
+        Literal["full", "no_memory", "no_trajectory"],
+        Meta(description="trajectories of similar tasks, the same ones for all tasks, or single steps"),
+    ] = "full"
+    memory: Annotated[
+        Path | None, Meta(description="recorded training turns (JSON lines), or a folder with exemplars made of them")
+    ] = None
+    embedder: Annotated[
+        str, Meta(description="how tasks are compared: tfidf, minilm, local:DIR, or a model's name at an endpoint")
+    ] = "tfidf"
+    embedder_url: Annotated[str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")] = None
+    exemplars: Annotated[int, Meta(ge=0, description="most trajectories that are shown")] = 3
+    order: Annotated[Literal["nearest_first", "nearest_last"], Meta(description="the order in which they are shown")] = (
+        "nearest_first"
+    )
+    k_current: Annotated[int, Meta(ge=1, description="best candidates around which the page is cut")] = 5
+    k_previous: Annotated[int, Meta(ge=1, description="the same for earlier pages and in the memory")] = 3
+    context: Annotated[
+        int | None,
+        Meta(ge=1, description="most tokens of a request and its reply, at four characters each (default: the window)"),
+    ] = None
+    step_match: Annotated[
+        Literal["parsed", "exact_text"], Meta(description="a step is right when what it says is, or when its text is the same")
+    ] = "parsed"
+    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 100
+
+
+class RecordedSynapse:
+    """Says the next action on recorded pages (`prill.papers.mind2web.pages.state`).
+
+    Where no action is found in the reply it is of kind `none`. So it is, without a call, where there are no candidates, and
+    where page and earlier steps alone are too long.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        spec: RecordedSpec = RecordedSpec(),
+        *,
+        opened: Annotated[Memory | None, Meta(description="a memory that is open already, from Python")] = None,
+    ) -> None:
+        if spec.mode != "no_trajectory" and spec.exemplars and spec.memory is None and opened is None:
+            raise UsageError("synapse-mind2web shows training tasks: name recorded turns", parameters=("memory",))
+        self.model, self.spec, self._opened = model, spec, opened
+        self._nearest: list[Exemplar] | None = None
+        self._seen: list[PageState] = []
+        self._task = Task(goal="")
+
+    @property
+    def marking(self) -> Marking:
+        """How the paper marks its steps."""
+        return Marking("synapse", self.spec.k_current, self.spec.step_match)
+
+    @property
+    def memory(self) -> Memory:
+        """The trajectories that may be shown; made when it is first asked for."""
+        if self._opened is None:
+            spec = self.spec
+            self._opened = _memory(spec.memory, spec.embedder, spec.embedder_url, spec.k_previous)
+        return self._opened
+
+    def fingerprint(self, platform: Platform) -> str:
+        """Differs when the prompts do, or the memory."""
+        shows = self.spec.mode != "no_trajectory" and self.spec.exemplars > 0
+        return content_hash(_system().hash, _examples_text(), self.memory.hash if shows else "")
+
+    def reset(self, task: Task) -> None:
+        """Begin a new episode."""
+        self._task, self._seen, self._nearest = task, [], None
+
+    async def act(self, observation: Observation) -> Step:
+        """The next step. Raises NoEvidence for what is no state of a recorded page, InputError for a broken page, and what the
+        model raises."""
+        try:
+            state = read_state(observation.text or "")
+        except ValueError as problem:
+            raise NoEvidence(f"synapse-mind2web: {problem}") from None
+        self._seen.append(state)
+        if not state.candidates:
+            return Step(observation, Action("none"))
+        current = self._current(self._task.goal, state)
+        window = await self._window()
+        if window is not None and tokens_of([_system_message(), *current]) + self.spec.max_tokens > window:
+            return Step(observation, Action("none"), "The page and the earlier steps are too long for the model.")
+        messages = await self._request(current, window)
+        reply = until(await said_by(self.model, messages, max_tokens=self.spec.max_tokens, prompt=_system().hash), *_STOPS)
+        return Step(observation, action_of(reply, bare=self.spec.mode == "no_trajectory"), reply.strip() or None)
+
+    def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
+        """The request at a recorded step, without exemplars, and the action that was recorded.
+
+        Raises Unparsable where its target is not among the best candidates.
+        """
+        states = [read_state(step.observation.text or "") for step in trajectory.steps[: index + 1]]
+        asked = [asked_of(step) for step in trajectory.steps[: index + 1]]
+        if not asked[index].within(self.spec.k_current):
+            raise Unparsable(f"step {index} of {trajectory.id}: its target is not among the best {self.spec.k_current}")
+        past = tuple(step.action.text for step in trajectory.steps[:index])
+        targets = tuple(one.positives[0] if one.positives else "" for one in asked[:index])
+        now = PageState(states[index].page, states[index].candidates, past, targets)
+        before, self._seen = self._seen, [*states[:index], now]
+        try:
+            messages = self._current(trajectory.task.goal, now)
+        finally:
+            self._seen = before
+        return [_system_message(), *messages], f"Action: `{asked[index].text}`"
+
+    def _current(self, goal: str, state: PageState) -> list[Message]:
+        """The task, the recorded steps before this one, and the page as it is now."""
+        page = _cut(state, "", self.spec.k_current)
+        if self.spec.mode == "no_trajectory":
+            return [_step_question(page, goal, state.past[-_PAST_SHOWN:])]
+        turns = [
+            (_cut(seen, target, self.spec.k_previous), _told(repr, target))
+            for seen, repr, target in zip(self._seen[:-1], state.past, _padded(state), strict=False)
+        ]
+        return _messages(goal, turns, page)
+
+    async def _request(self, current: Sequence[Message], window: int | None) -> list[Message]:
+        """With as many exemplars as fit: the first that does not ends it."""
+        chosen: list[list[Message]] = []
+        for block in await self._blocks():
+            whole = [_system_message(), *(message for one in [*chosen, block] for message in one), *current]
+            if window is not None and tokens_of(whole) + self.spec.max_tokens > window:
+                break
+            chosen.append(block)
+        if self.spec.order == "nearest_last":
+            chosen.reverse()
+        return [_system_message(), *(message for one in chosen for message in one), *current]
+
+    async def _blocks(self) -> list[list[Message]]:
+        if self.spec.mode == "no_trajectory":
+            return [[_step_question(one.page, one.task, one.previous), _assistant(f"`{one.action}`")] for one in _examples()]
+        if self._nearest is None:
+            self._nearest = await self._chosen()
+        return [_messages(one.task, [(turn.observation or "", turn.action) for turn in one.steps]) for one in self._nearest]
+
+    async def _chosen(self) -> list[Exemplar]:
+        if not self.spec.exemplars:
+            return []
+        known = [exemplar for exemplar in self.memory.exemplars if exemplar.name != self._task.id]
+        if self.spec.mode == "no_memory":
+            return random.Random(_FIXED).sample(known, min(self.spec.exemplars, len(known)))
+        first = self._seen[0]
+        key = key_of(self._task, {"domain": first.domain, "subdomain": first.subdomain})
+        near = await self.memory.nearest(key, self.spec.exemplars + 1)
+        return [exemplar for _, exemplar in near if exemplar.name != self._task.id][: self.spec.exemplars]
+
+    async def _window(self) -> int | None:
+        if self.spec.context is not None:
+            return self.spec.context
+        return (await limits_of(self.model)).window
+
+
+def action_of(reply: str, *, bare: bool = False) -> Action:
+    """The action in a reply: the first text in back-ticks; with `bare`, without these too."""
+    found = _BACKTICKS.search(reply)
+    text = found[1] if found else ""
+    if not found and bare and (plain := _BARE.search(reply)):
+        text = plain[0]
+    operation, id, value = read_said(text)
+    return Action((operation or "none").lower(), text, target=id, value=value)
+
+
+def exemplar_of(trajectory: Trajectory, k: int = 3) -> Exemplar:
+    """A recorded turn as it is shown to others: pages cut around the target and the best candidates. Raises InputError."""
+    steps = []
+    for i, step in enumerate(trajectory.steps):
+        try:
+            state, asked = read_state(step.observation.text or ""), asked_of(step)
+        except ValueError as problem:
+            raise InputError(f"turn {trajectory.id!r}, step {i}: {problem}") from None
+        target = asked.positives[0] if asked.positives else ""
+        text = f"Action: `{asked.text}` ({clean(step.action.text)})" if target else f"Action: ({clean(step.action.text)})"
+        steps.append(Turn(text, observation=_cut(state, target, k)))
+    return Exemplar(
+        trajectory.id, key_of(trajectory.task, trajectory.metadata), trajectory.task.goal, tuple(steps), provenance="recorded"
+    )
+
+
+def memory_of(trajectories: Iterable[Trajectory], embedder: Embedder, k: int = 3) -> Memory:
+    """The memory of recorded training turns; `save` keeps it as a folder. Raises InputError."""
+    return Memory([exemplar_of(trajectory, k) for trajectory in trajectories], embedder=embedder)
+
+
+def key_of(task: Task, metadata: dict[str, object] | None = None) -> str:
+    """What tasks are compared by: site, domain, subdomain and goal, a line each; what is not known stays empty."""
+    known = metadata or {}
+    return (
+        f"Website: {task.site or ''}\nDomain: {known.get('domain') or ''}\nSubdomain: {known.get('subdomain') or ''}\n"
+        f"Task: {task.goal}"
+    )
+
+
+@cache
+def _memory(path: Path | None, embedder: str, url: str | None, k: int) -> Memory:
+    """The same one for all episodes of a run."""
+    assert path is not None
+    maker = make_embedder(embedder, base_url=url)
+    if (path / EXEMPLARS).is_file():
+        return Memory.load(path, maker)
+    return memory_of(read_trajectories(path), maker, k)
+
+
+def _cut(state: PageState, target: str, k: int) -> str:
+    """The page around the target, where it is known, and the best others."""
+    best = [id for id in state.candidates or state.withheld if id != target]
+    ids = [target, *best[: k - 1]] if target else best[:k]
+    return Page(state.page).view(ids, brackets="angle", ids="original").text
+
+
+def _padded(state: PageState) -> Sequence[str]:
+    return state.targets or ("",) * len(state.past)
+
+
+def _told(repr: str, target: str) -> str:
+    """A recorded action (`[role]  label -> TYPE: value`) as an answer."""
+    operation, _, value = repr.rpartition(" -> ")[2].partition(": ")
+    if not target:
+        return f"Action: ({clean(repr)})"
+    return f"Action: `{said(operation if operation in ('TYPE', 'SELECT') else 'CLICK', target, value)}` ({clean(repr)})"
+
+
+def _messages(goal: str, turns: Sequence[tuple[str, str]], page: str | None = None) -> list[Message]:
+    """A trajectory as a chat: pages by the user, actions by the assistant; at its end the page that is asked about."""
+    pages = [page for page, _ in turns] + ([] if page is None else [page])
+    messages = []
+    for i, seen in enumerate(pages):
+        head = f"Task: {clean(goal)}\nTrajectory:\n" if i == 0 else ""
+        messages.append(Message("user", (f"{head}Observation:\n{quoted('page', seen)}",)))
+        if i < len(turns):
+            messages.append(_assistant(turns[i][1]))
+    return messages
+
+
+def _step_question(page: str, goal: str, past: Sequence[str]) -> Message:
+    actions = "\n".join(clean(one) for one in past) or "None"
+    text = f"Observation:\n{quoted('page', page)}\nTask: {clean(goal)}\nPrevious actions:\n{actions}\nNext action:"
+    return Message("user", (text,))
+
+
+def _assistant(text: str) -> Message:
+    return Message("assistant", (text,))
+
+
+def _system() -> Prompt:
+    return load_prompt("prill.papers.synapse", "recorded")
+
+
+def _system_message() -> Message:
+    return Message("system", (_system().fill({})["user"],))
+
+
+class _Example(msgspec.Struct, frozen=True):
+    page: str
+    task: str
+    previous: tuple[str, ...]
+    action: str
+
+
+class _Examples(msgspec.Struct, frozen=True):
+    examples: tuple[_Example, ...]
+
+
+@cache
+def _examples_text() -> str:
+    return (resources.files("prill.papers.synapse") / "recorded.toml").read_text(encoding="utf-8")
+
+
+@cache
+def _examples() -> tuple[_Example, ...]:
+    return msgspec.convert(tomllib.loads(_examples_text()), _Examples).examples

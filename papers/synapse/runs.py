@@ -1,0 +1,165 @@
+"""A memory of exemplars, from trajectories that a judge accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from prill.config.values import Config
+from prill.errors import UsageError
+from prill.evaluators.fitted.calibration import comparable, read_calibration
+from prill.io.outputs import expect_place
+from prill.io.store import BadLine, read_labels, read_trajectories, read_verdicts
+from prill.io.truth import SourceOption, TruthOption, gold_labels
+from prill.papers.embedders import make_embedder
+from prill.papers.synapse.growth import PER_TASK, Growth, grow
+from prill.papers.synapse.memory import EXEMPLARS, Memory
+from prill.runs.base import synchronous
+from prill.types import Trajectory, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExemplarsConfig(Config):
+    """What `prill papers exemplars` does: make or extend a memory of exemplars for the policy `synapse`."""
+
+    trajectories: Annotated[Sequence[str | Path], Meta(min_length=1, description="trajectory files")]
+    verdicts: Annotated[str | Path, Meta(description="verdicts of one judge, as prill score writes them")]
+    output: Annotated[str | Path, Meta(description="the memory's folder; what is in it stays")]
+    calibration: Annotated[str | Path | None, Meta(description="accept by its threshold; prill calibrate writes it")] = None
+    threshold: Annotated[float | None, Meta(ge=0, le=1, description="accept what has this score at least")] = None
+    embedder: Annotated[str, Meta(description="tfidf, minilm, local:DIR, or a model's name")] = "tfidf"
+    embedder_url: Annotated[str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")] = None
+    per_task: Annotated[int, Meta(ge=1, description="most of one task")] = PER_TASK
+    shipped: Annotated[bool, Meta(description="a new memory begins with the exemplars that come with prill")] = False
+    labels: Annotated[str | Path | None, Meta(description="label file: tells how many of the new exemplars are wrong")] = None
+    source: SourceOption = None
+    truth: TruthOption = "majority"
+
+    def check(self) -> None:
+        """Refuses options that do not go together."""
+        if self.calibration is not None and self.threshold is not None:
+            raise UsageError(
+                "calibration and threshold: the file has a threshold; give one of them", parameters=("calibration", "threshold")
+            )
+
+
+@dataclass(frozen=True)
+class ExemplarsResult:
+    """What became of the trajectories.
+
+    Attributes:
+        growth: The memory after it has grown, and what was left out.
+        output: The memory's folder.
+        broken: Lines that could not be read.
+    """
+
+    growth: Growth
+    output: str
+    broken: tuple[str, ...] = ()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What could not be used, a sentence each."""
+        return (*self.broken, *self.growth.problems)
+
+    @property
+    def held(self) -> int:
+        """The exemplars in the memory."""
+        return sum(1 for exemplar in self.growth.memory.exemplars if exemplar.steps)
+
+    def table(self) -> dict[str, Any]:
+        """What was added and left out, as JSON has it."""
+        growth = self.growth
+        return {
+            "added": len(growth.added),
+            "exemplars": self.held,
+            "left_out": dict(growth.left_out),
+            "wrong": growth.wrong,
+            "unlabelled": growth.unlabelled,
+        }
+
+    def __str__(self) -> str:
+        growth = self.growth
+        tasks = {exemplar.name for exemplar in growth.memory.exemplars if exemplar.steps}
+        lines = [f"added: {len(growth.added)}; {self.output} holds {self.held} exemplars of {len(tasks)} tasks"]
+        lines += [f"left out: {count} {why}" for why, count in growth.left_out.items()]
+        if growth.wrong is not None:
+            known = len(growth.added) - growth.unlabelled
+            lines.append(f"by the labels, {growth.wrong} of {known} new exemplars are wrong; {growth.unlabelled} have no label")
+        return "\n".join(lines)
+
+
+async def exemplars_async(config: ExemplarsConfig, *, progress: Callable[[], object] = lambda: None) -> ExemplarsResult:
+    """Puts what a judge accepts into a memory of exemplars.
+
+    Args:
+        config: Which trajectories, whose verdicts, and where the memory is.
+        progress: Called after every trajectory.
+
+    Returns:
+        What was added and left out.
+
+    Raises:
+        UsageError: The files cannot be used, or verdicts are of several judges.
+    """
+    folder = Path(config.output)
+    expect_place(folder, "a memory")
+    memory = _memory(folder, config)
+    verdicts, threshold = _verdicts(config)
+    labels = gold_labels(read_labels(config.labels), config.source, config.truth)[1] if config.labels else None
+    broken: list[str] = []
+
+    def good() -> Iterator[Trajectory]:
+        for path in config.trajectories:
+            for item in read_trajectories(path, on_error="yield"):
+                progress()
+                if isinstance(item, BadLine):
+                    broken.append(item.message)
+                else:
+                    yield item
+
+    growth = await grow(memory, good(), verdicts, threshold=threshold, per_task=config.per_task, labels=labels)
+    await growth.memory.save(folder)
+    return ExemplarsResult(growth, str(config.output), tuple(broken))
+
+
+exemplars = synchronous(exemplars_async)
+"""`exemplars_async`, waited for: the same parameters, in scripts and notebooks."""
+
+
+def _memory(folder: Path, config: ExemplarsConfig) -> Memory:
+    embedder = make_embedder(config.embedder, base_url=config.embedder_url)
+    if (folder / EXEMPLARS).is_file():
+        if config.shipped:
+            raise UsageError(f"{folder} is a memory already: only a new one can begin with what comes with prill")
+        return Memory.load(folder, embedder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} is there and holds no {EXEMPLARS}: name a new folder, or one of this command")
+    shipped = Memory.load(None, embedder)
+    return shipped if config.shipped else Memory([], shipped.abstractions, embedder=embedder)
+
+
+def _verdicts(config: ExemplarsConfig) -> tuple[dict[str, Verdict], float | None]:
+    """The verdicts by id, with calibrated scores where a calibration is given, and the threshold for them."""
+    found = {verdict.id: verdict for verdict in read_verdicts(config.verdicts)}
+    if len({comparable(verdict.evaluator) for verdict in found.values()}) > 1:
+        raise UsageError(f"{config.verdicts}: these are verdicts of several judges; name a file of one")
+    if config.calibration is None or not found:
+        return found, config.threshold
+    calibration = read_calibration(config.calibration)
+    judge = next(iter(found.values())).evaluator
+    if judge.params.get("calibration") == calibration.hash:
+        return found, calibration.threshold
+    if comparable(judge) != comparable(calibration.evaluator):
+        raise UsageError(f"{config.calibration}: this calibration is of another judge, or of other settings of {judge.name}")
+    mapped = {
+        id: replace(verdict, score=calibration(float(verdict.success) if verdict.score is None else verdict.score))
+        if verdict.success is not None
+        else verdict
+        for id, verdict in found.items()
+    }
+    return mapped, calibration.threshold

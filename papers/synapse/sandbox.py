@@ -1,0 +1,199 @@
+"""Runs what a model wrote, code or an XPath, in a process of its own that can compute and nothing else; jail.py is its program.
+
+The boundary is the kernel's: limits and a filter of system calls. Where they cannot be set, nothing is run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prill.errors import UsageError
+from prill.papers.synapse.calls import METHODS, Call
+from prill.papers.synapse.html import Page
+from prill.papers.synapse.jail import MOST_CALLS, MOST_CHARS, MOST_PLACES
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element as Element
+
+SECONDS = 2  # of the processor, and as many by the clock once it has begun
+MEMORY = 512 << 20  # bytes, the interpreter's own included
+_MOST_OUTPUT = 6 * MOST_CHARS + 10_000  # as JSON writes the result at worst
+_START = 60.0  # seconds until the process has locked itself in: only a machine that hangs takes so long
+_READY = b"ready\n"
+_JAIL = Path(__file__).resolve().parent / "jail.py"
+
+
+class CodeFailed(Exception):
+    """The code came to nothing: the message says why."""
+
+
+class NoSandbox(CodeFailed):
+    """This machine cannot lock the process in: nothing that a model wrote is run on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The calls of a block, and why it has no more where it failed after them."""
+
+    calls: tuple[Call, ...]
+    problem: str = ""
+
+
+async def run_code(code: str, names: Mapping[str, str]) -> str:
+    """What the code sets as the text `obs`, with these names set before. Raises CodeFailed.
+
+    The process has no environment, no network, no files; it gets processor time, memory and a time by the clock, and the
+    code and its result have at most 20,000 characters. Only Linux can lock it in so: elsewhere no code is run.
+    """
+    return _text(await _run(code=_bounded(code), names=dict(names)))
+
+
+async def run_block(block: str) -> Block:
+    """The calls that a block of Python makes of `agent`, of which none is carried out. Raises CodeFailed where it has no end.
+
+    As `run_code`; a block makes at most 200 calls.
+    """
+    return _calls(await _run(code=_bounded(block), names={}, methods=dict(METHODS)))
+
+
+async def find(page: Page, xpath: str) -> list[Element]:
+    """The elements of the page that an XPath selects, in the page's order. Raises CodeFailed, also for one that has no end."""
+    return await asyncio.to_thread(find_now, page, xpath)
+
+
+def find_now(page: Page, xpath: str) -> list[Element]:
+    """The same, outside of a loop."""
+    elements = page.elements
+    import lxml  # it is there: the page has been read
+
+    record = _run_now(page=page.html, xpath=_bounded(xpath), lxml=str(Path(lxml.__file__).parents[1]))
+    return [elements[place] for place in _places(record, len(elements))]
+
+
+def _bounded(code: str) -> str:
+    if len(code) > MOST_CHARS:
+        raise CodeFailed(f"the code has {len(code)} characters; {MOST_CHARS} are allowed")
+    return code
+
+
+async def _run(**request: object) -> dict[str, Any]:
+    return await asyncio.to_thread(_run_now, **request)
+
+
+def _run_now(**request: object) -> dict[str, Any]:
+    if sys.platform != "linux":
+        raise NoSandbox(f"generated code is not run on {sys.platform}: only the kernel of Linux can lock it in")
+    request |= {"cpu_seconds": SECONDS, "memory_bytes": MEMORY}
+    return _record(*_started(json.dumps(request).encode()))
+
+
+def _started(request: bytes) -> tuple[bytes, int]:
+    """What the process wrote, and how it ended."""
+    try:
+        process = subprocess.Popen(
+            (sys.executable, "-I", "-S", "-B", str(_JAIL)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={},
+            cwd="/",
+        )
+    except OSError as error:
+        raise UsageError(f"a process for generated code cannot be started: {error.strerror}") from None
+    with process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            with suppress(BrokenPipeError), process.stdin as pipe:
+                pipe.write(request)
+            answer = _read(process.stdout.fileno(), _START, until=_READY)
+            if answer.startswith(_READY):
+                answer = answer.removeprefix(_READY) + _read(process.stdout.fileno(), SECONDS)
+        finally:
+            process.kill()
+    return answer, process.returncode
+
+
+def _read(pipe: int, seconds: float, until: bytes | None = None) -> bytes:
+    """All that comes, as far as it can be a result. Raises CodeFailed when time runs out."""
+    data, end = b"", time.monotonic() + seconds
+    waiting = select.poll()  # select.select takes no descriptor above 1023, and a busy process has those
+    waiting.register(pipe, select.POLLIN)
+    while len(data) <= _MOST_OUTPUT and not (until and data.startswith(until)):
+        if not waiting.poll(1000 * max(0.0, end - time.monotonic())):
+            raise CodeFailed(f"the code took more than {seconds:g} s")
+        if not (piece := os.read(pipe, 1 << 16)):
+            break
+        data += piece
+    return data
+
+
+# None of what follows trusts the answer: code that got out of Python may have written it.
+
+
+def _record(answer: bytes, status: int) -> dict[str, Any]:
+    if len(answer) > _MOST_OUTPUT:
+        raise CodeFailed(f"the code wrote more than {_MOST_OUTPUT} bytes")
+    try:
+        record = json.loads(answer)
+    except (ValueError, RecursionError):
+        raise CodeFailed(f"the code ended its process (status {status})") from None
+    if not isinstance(record, dict):
+        raise CodeFailed("the code gave no answer")
+    if record.get("locked") is False:
+        why = str(record.get("error"))[:500]
+        raise NoSandbox(f"generated code is not run on this machine, as the kernel cannot lock it in: {why}")
+    return record
+
+
+def _text(record: dict[str, Any]) -> str:
+    found = record.get("obs")
+    if not isinstance(found, str):
+        raise CodeFailed(_problem(record))
+    return _sound(found)
+
+
+def _calls(record: dict[str, Any]) -> Block:
+    given = record.get("calls")
+    if not isinstance(given, list) or len(given) > MOST_CALLS:
+        raise CodeFailed(_problem(record))
+    found = list[Call]()
+    for one in given:
+        match one:
+            case [str(method), str(argument)] if method in METHODS:
+                found.append(Call(method, _sound(argument)))
+            case _:
+                raise CodeFailed(_problem(record))
+    _sound("".join(call.argument for call in found))
+    return Block(tuple(found), _problem(record) if "error" in record else "")
+
+
+def _places(record: dict[str, Any], elements: int) -> list[int]:
+    given = record.get("places")
+    if not isinstance(given, list) or len(given) > MOST_PLACES:
+        raise CodeFailed(_problem(record))
+    if any(type(place) is not int or not 0 <= place < elements for place in given):
+        raise CodeFailed("the code gave no answer")
+    return given
+
+
+def _problem(record: dict[str, Any]) -> str:
+    return str(record.get("error") or "the code gave no answer").encode("utf-8", "replace").decode()[:500]
+
+
+def _sound(text: str) -> str:
+    if text.encode("utf-8", "replace").decode() != text:
+        raise CodeFailed("the result has half of a pair of surrogates, which is no text")
+    if len(text) > MOST_CHARS:
+        raise CodeFailed(f"the result has {len(text)} characters; {MOST_CHARS} are allowed")
+    return text

@@ -1,0 +1,268 @@
+"""Records that are appended to a file of JSON lines, so that a crash loses nothing that was finished.
+
+What an `AppendLog` guarantees, whichever records it holds:
+
+| when | guarantee |
+|---|---|
+| opened | one writer at a time: a second one is refused (by `flock`: what NFS makes of that); `kill -9` frees it |
+| opened | half a last line is cut, a lost newline is put back; a file of anything else is refused, and stays as it is |
+| opened | what is there is told in order, each record with its line: resume by whatever key |
+| appended | a line is there whole or not at all, and survives the process; `durable`: the machine, too |
+| appended | a file that another program has written to, replaced or removed is noticed |
+| replaced | the old content or the new, never both or neither, and the lock goes over; links and modes stay |
+| closed | on disk, and in the checksums of its folder where it is on record there |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, nullcontext
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+import msgspec
+
+from prill.errors import InputError, UsageError
+from prill.io.checksums import Growing, growing
+from prill.io.kinds import object_of
+from prill.io.lines import Line, whole_records
+from prill.io.outputs import append_whole, failures, is_there, locked, make_folder
+from prill.io.store import encode
+
+T = TypeVar("T")
+_BROKEN = (msgspec.MsgspecError, ValueError, RecursionError, InputError)
+_MAX_NAME = 250  # bytes: file systems allow 255
+
+
+class AppendLog(Generic[T]):
+    """The file while it is written.
+
+    Args:
+        path: The file. It and its folder are made where they do not exist.
+        record: The type of the records: a dataclass whose first field is text and always written.
+        known: Called with each record that the file holds, and the byte at which its line begins.
+        what: One record in words.
+        decode: Reads a record from its line. None: strictly, as JSON.
+        broken: Called for each whole line that is no record; it stays in the file. None: such a file is refused.
+        durable: A record that was appended survives the machine, not only the process.
+        anew: Begin with an empty file; the one that is there gets the ending `.bak`.
+        checksums: The record of what the file holds. None: the one that its folder has of it, if any.
+        parameter: The parameter of the caller's call that names the file.
+        advice: What to do where the file holds something else.
+
+    Raises:
+        UsageError: Another process writes the file, it holds something else, differs from its checksum, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        record: type[T],
+        known: Callable[[T, int], object] = lambda record, start: None,
+        *,
+        what: str,
+        decode: Callable[[bytes], T] | None = None,
+        broken: Callable[[str], object] | None = None,
+        durable: bool = False,
+        anew: bool = False,
+        checksums: Growing | None = None,
+        parameter: str = "output",
+        advice: str = "choose another file",
+    ) -> None:
+        self.path, self.what, self._durable = Path(path), what, durable
+        self._target = Path(os.path.realpath(path))  # renaming onto a link would replace the link
+        self._beginning = f'{{"{dataclasses.fields(record)[0].name}":"'.encode()  # type: ignore[arg-type]
+        self._decode = decode or msgspec.json.Decoder(record).decode
+        self._refusal = advice, parameter
+        make_folder(path)
+        self._growing = checksums or growing(self._target)
+        self._file = locked(self._target)
+        with ExitStack() as on_failure:
+            on_failure.callback(lambda: os.close(self._file))
+            if anew and os.fstat(self._file).st_size:
+                self._set_aside()
+            with failures(path):
+                _new(self._target).unlink(missing_ok=True)  # of a process that was killed while it wrote it
+            self._end = self._take_up(known, broken)
+            if self._growing is not None:
+                self._growing.restart()
+            on_failure.pop_all()
+
+    def append(self, record: T) -> None:
+        """Writes a record.
+
+        Args:
+            record: The record.
+
+        Raises:
+            UsageError: It cannot be written, and the file is as before; or another program has written to the file, replaced
+                or removed it, and the record is in what is left of it.
+        """
+        self.append_line(encode(record))
+
+    def append_line(self, line: bytes) -> None:
+        """As `append`, of a record that is encoded already, with its newline."""
+        with failures(self.path), self._growing.adding(line) if self._growing else nullcontext():
+            append_whole(self._file, line)
+            if self._durable:
+                os.fsync(self._file)
+        self._end += len(line)
+        if not self.is_ours():
+            raise UsageError(self.not_ours)
+
+    @property
+    def not_ours(self) -> str:
+        """What is wrong where `is_ours` is False."""
+        return f"{self.path}: another program has written to this file, replaced or removed it"
+
+    def is_ours(self) -> bool:
+        """Whether the file has its name still, and holds what was written here and nothing else."""
+        return is_there(self._file, self._target, self._end)
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """The lines of the file as they are, with their newlines, each with the byte at which it begins."""
+        for line in self._there():
+            start = line.start or 0
+            yield start, os.pread(self._file, line.size, start)
+
+    def replace(self, lines: Iterable[bytes]) -> None:
+        """Makes a file of these lines the file, in one step.
+
+        Args:
+            lines: The lines, with their newlines.
+
+        Raises:
+            UsageError: It cannot be written; the file is as before.
+        """
+        part = _new(self._target)
+        with failures(self.path), ExitStack() as on_failure:
+            # Only who holds the lock of the file gets here, so that one name is enough.
+            new = os.open(part, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
+            on_failure.callback(part.unlink, missing_ok=True)
+            on_failure.callback(os.close, new)
+            fcntl.flock(new, fcntl.LOCK_EX)  # held before the name appears: nobody can slip in between
+            with open(new, "wb", closefd=False) as file:
+                file.writelines(lines)
+            os.fsync(new)
+            os.fchmod(new, os.fstat(self._file).st_mode & 0o777)
+            with self._growing.replacing(part) if self._growing else nullcontext():
+                part.replace(self._target)
+            on_failure.pop_all()
+        os.close(self._file)
+        self._file, self._end = new, os.fstat(new).st_size
+        if self._growing is not None:
+            self._growing.restart()
+        with failures(self.path):
+            _sync_folder(self._target.parent)
+
+    def close(self) -> None:
+        """Puts the file on disk and lets others write it; safe to call twice.
+
+        Raises:
+            UsageError: It could not be put there.
+        """
+        if self._file < 0:
+            return
+        try:
+            with failures(self.path):
+                os.fsync(self._file)
+            if self._growing is not None:
+                self._growing.close()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Lets others write the file, as the end of the process would; safe to call twice."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def saved(self) -> Path:
+        """Makes a copy of the file as it is now, whose name may be gone, and says where."""
+        copy = self._free_name()
+        with failures(copy), open(os.dup(self._file), "rb") as file, copy.open("xb") as out:
+            file.seek(0)
+            shutil.copyfileobj(file, out)
+        return copy
+
+    def _free_name(self) -> Path:
+        endings = (".bak" if number == 1 else f".bak{number}" for number in count(1))
+        names = (self._target.with_name(self._target.name + ending) for ending in endings)
+        return next(name for name in names if not os.path.lexists(name))
+
+    def _set_aside(self) -> None:
+        with failures(self.path):
+            os.rename(self._target, self._free_name())
+        before, self._file = self._file, locked(self._target)
+        os.close(before)
+
+    def _take_up(self, known: Callable[[T, int], object], broken: Callable[[str], object] | None) -> int:
+        """Tells what is there, and mends the end; the size from then on."""
+        with failures(self.path):
+            end = os.fstat(self._file).st_size
+            is_cut = end > 0 and os.pread(self._file, 1, end - 1) != b"\n"
+        is_half = False
+        for line in self._there() if end else ():
+            try:
+                record = self._decode(line.data)
+            except _BROKEN as error:
+                if is_cut and not line.complete and self._is_half(line, sure=broken is None):
+                    end, is_cut, is_half = line.start or 0, False, True
+                    break
+                if broken is None or not line.complete:
+                    advice, parameter = self._refusal
+                    raise UsageError(f"{self._problem(line, error)}; {advice}", parameters=(parameter,)) from None
+                broken(self._problem(line, error))
+            else:
+                known(record, line.start or 0)
+        with failures(self.path):
+            if is_half:
+                os.ftruncate(self._file, end)
+            elif is_cut:
+                append_whole(self._file, b"\n")
+        return end + is_cut
+
+    def _problem(self, line: Line, error: Exception) -> str:
+        article = "an" if self.what[0] in "aeiou" else "a"
+        return f"{self.path}:{line.number}: not {article} {self.what} ({error})"
+
+    def _there(self) -> Iterator[Line]:
+        try:
+            with open(self._target, "rb") as file:
+                yield from whole_records(file)
+        except OSError as error:
+            raise UsageError(f"{self.path}: cannot be read: {error.strerror or error}") from None
+
+    def _is_half(self, line: Line, *, sure: bool) -> bool:
+        """Whether a crash left this, the last line, which must not be cut otherwise. `sure`: the lines before are records."""
+        begins = line.data.startswith(self._beginning) or self._beginning.startswith(line.data)
+        return object_of(line.data) is None and (begins or (sure and line.start != 0))
+
+
+def _new(target: Path) -> Path:
+    """What is to take the place of a file, while it is written."""
+    name = target.name
+    if len(os.fsencode(name)) > _MAX_NAME:
+        name = f"{name[:50]}.{zlib.crc32(os.fsencode(name)):08x}"
+    return target.with_name(f".{name}.new")
+
+
+def _sync_folder(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

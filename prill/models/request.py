@@ -1,0 +1,627 @@
+"""A request as an endpoint takes it: its fields, its words, its pictures; and what endpoints turned out to support.
+
+What an endpoint supports is learnt from its refusals, and remembered for the rest of the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from prill.errors import ContextTooLong, InputError, Refusal, TransportFailure, Unscored, UsageError
+from prill.io.images import DAMAGED, Version, decoded, known_hash, open_image, read_image, remember_hash, version_of
+from prill.models.prompts import NONCE
+from prill.protocols import Form, Image, Limits, Message, SamplingLimits
+
+if TYPE_CHECKING:
+    from PIL import Image as Pictures
+
+# How long a model thinks before it answers, in OpenAI's words; which of them a model takes differs.
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+ImageDetail = Literal["low", "high", "auto"]
+# Options of every model: how replies are drawn where nobody asks for a sample.
+Temperature = Annotated[float | None, Meta(ge=0, description="how widely replies are drawn (default: 0, the likeliest)")]
+TopP = Annotated[float | None, Meta(gt=0, le=1, description="draw from the likeliest tokens of so much probability")]
+TopK = Annotated[int | None, Meta(ge=0, description="draw from so many likeliest tokens; 0: from all")]
+RepetitionPenalty = Annotated[float | None, Meta(gt=0, description="what was said is so many times less likely; 1: no less")]
+
+_WORDS = {
+    "reasoning_effort": r"reasoning.?effort",
+    "detail": r"image[^.]{0,60}\bdetail\b|[.'\"`]detail\b",
+    "format": (
+        r"response_format|json_schema|json_object|json schema|structured|grammar|guided|(min|max)(Items|Length|imum['\"`])"
+    ),
+    "temperature": r"temperature",
+    "logprobs": r"logprob",
+    "max_completion_tokens": r"max_completion_tokens",
+    "seed": r"\bseed\b",
+    "top_p": r"\btop_p\b",
+    "top_k": r"\btop_k\b",
+    "repetition_penalty": r"\brepetition_penalty\b",
+    "system": r"system (role|message|prompt)s?\b.{0,40}\bnot\b|roles must alternate|only user,? (and )?(model|assistant) role",
+}
+# "top_logprobs must be at most 5", "Requested sample logprobs of 10, which is greater than max allowed: 5".
+_MAX_LOGPROBS = r"(?:at most|max(?:imum)?(?: allowed)?(?: value)?(?: is)?|less than or equal to|<=|between 0 and)\D{0,12}(\d+)"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How replies are drawn: at temperature 0, or at another one with a seed, so that several samples differ.
+
+    `limits` are those of `prill.protocols.SamplingLimits`.
+    """
+
+    temperature: float = 0.0
+    seed: int | None = None
+    limits: SamplingLimits = field(default_factory=SamplingLimits)
+
+    @property
+    def suffix(self) -> str:
+        """What the name of a model says of it; nothing at temperature 0.
+
+        Without a seed nothing was sampled: at temperature 0 the likeliest token is then the same within `top_p` and `top_k`.
+        """
+        words: dict[str, float | None] = {"temperature": self.temperature, "seed": self.seed, **self.limits}  # type: ignore[dict-item]
+        if self.temperature == 0 and self.seed is None:
+            words = {name: value for name, value in words.items() if name == "repetition_penalty"}
+        told = ", ".join(f"{name} {value:g}" for name, value in words.items() if value is not None)
+        return f" ({told})" if told else ""
+
+    def drawn(self, temperature: float, seed: int, limits: SamplingLimits) -> Sampling:
+        """A sample at another temperature: these limits hold, but for those that are given now."""
+        return Sampling(temperature, seed, {**self.limits, **limits})
+
+
+GREEDY = Sampling()
+
+
+def sampling_options(
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    repetition_penalty: float | None = None,
+) -> Sampling:
+    """How replies are drawn by the options of a model; those that are None are not sent."""
+    given = {"top_p": top_p, "top_k": top_k, "repetition_penalty": repetition_penalty}
+    limits = {name: value for name, value in given.items() if value is not None}
+    return Sampling(temperature or 0.0, None, SamplingLimits(**limits))  # type: ignore[typeddict-item]
+
+
+# Tokens that a model may think for, beyond those of the answer: raised when a reply was cut before it began.
+THINKING = (0, 4_096, 16_384, 65_536)
+# What bounds lists, texts and numbers in a schema; some servers refuse them.
+_BOUNDS = frozenset({"minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum"})
+TOP_LOGPROBS = 10  # alternatives for each token; hosted services allow 20 at most, some 5
+
+
+@dataclass(slots=True)
+class EndpointCapabilities:
+    """The request fields to use with one endpoint and model. Starts with the best and steps down when refused."""
+
+    structured: Literal["json_schema", "json_object", "text"] = "json_schema"
+    bounds: bool = True
+    temperature: bool = True
+    logprobs: bool = True
+    top_logprobs: int = TOP_LOGPROBS
+    seed: bool = True
+    system: bool = True
+    token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    thinking: int = 0
+    sampling_limits: tuple[str, ...] = ("top_p", "top_k", "repetition_penalty")
+    reasoning_effort: bool = True
+    detail: bool = True
+    window: int | None = None
+    reply: int | None = None
+    images: int | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """How much one request may hold, as far as it is known."""
+        return Limits(self.window, self.images, self.thinking)
+
+    def fields(
+        self, form: Form | None, max_tokens: int, sampling: Sampling = GREEDY, effort: ReasoningEffort | None = None
+    ) -> dict[str, Any]:
+        """Everything of a request body but the model and the messages."""
+        fields: dict[str, Any] = {self.token_limit: max_tokens + self.thinking}
+        if self.reasoning_effort and effort is not None:
+            fields["reasoning_effort"] = effort
+        if self.temperature:
+            fields["temperature"] = sampling.temperature
+        if self.seed and sampling.seed is not None:
+            fields["seed"] = sampling.seed
+        fields |= {name: value for name, value in sampling.limits.items() if name in self.sampling_limits}
+        if form is not None and self.logprobs:
+            fields |= {"logprobs": True, "top_logprobs": self.top_logprobs}
+        if form is None or form.tagged:
+            return fields
+        if self.structured == "json_schema":
+            plain = form.json_schema()
+            schema = {"name": "verdict", "strict": True, "schema": plain if self.bounds else _without_bounds(plain)}
+            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+        elif self.structured == "json_object":
+            fields["response_format"] = {"type": "json_object"}
+        return fields
+
+    def room_for_reply(self, max_tokens: int, request: Sequence[Message], tokens: int | None = None) -> int:
+        """The limit of tokens to send: those of the answer and of thoughts, as far as the endpoint and its window allow.
+
+        `tokens` are those of the request, where they are known; a guess keeps a part of the window for the reply in any case.
+        """
+        wanted = max_tokens + self.thinking
+        if self.reply is not None:
+            wanted = min(wanted, self.reply)
+        if self.window is None:
+            return wanted
+        if tokens is not None:
+            return min(wanted, max(1, self.window - tokens))
+        return min(wanted, max(least_reply(self.limits, max_tokens), self.window - guessed_tokens(request)))
+
+    def learn_sizes(self, told: RequestLimits, images: int | None) -> None:
+        """Remember what a refusal said of the window; `images`: that many are the most in one request."""
+        self.window = _least(self.window, told.window)
+        self.images = _least(self.images, None if images is None else max(1, images))
+
+    def think_longer(self, thinking: int) -> bool:
+        """Allow more tokens for thoughts than the `thinking` with which a reply held nothing else; False at the end of that.
+
+        Whoever learns it second, of calls side by side, finds it raised already.
+        """
+        more = next((tokens for tokens in THINKING if tokens > thinking), thinking)
+        self.thinking = max(self.thinking, more)
+        return more > thinking
+
+    def adapt(self, refusal: str, sent: dict[str, Any], *, detail: bool, system: bool) -> bool:
+        """Downgrade after an error message about a field that was sent. False: it was about something else.
+
+        `detail`: the images that were sent said how closely to look at them; `system`: there was a system message. What was
+        sent decides, not what is known by now: of calls side by side, each is sent again.
+        """
+
+        def about(what: str) -> bool:
+            return re.search(_WORDS[what], refusal, re.IGNORECASE) is not None
+
+        if "max_tokens" in sent and about("max_completion_tokens"):
+            self.token_limit = "max_completion_tokens"
+        elif "logprobs" in sent and about("logprobs"):
+            limit = re.search(_MAX_LOGPROBS, refusal, re.IGNORECASE)
+            if limit and 0 < int(limit[1]) < sent["top_logprobs"]:
+                self.top_logprobs = int(limit[1])
+            else:
+                self.logprobs = False
+        elif system and about("system"):
+            self.system = False
+        elif "temperature" in sent and about("temperature"):
+            self.temperature = False
+        elif "seed" in sent and about("seed"):
+            self.seed = False
+        elif refused := [name for name in self.sampling_limits if name in sent and about(name)]:
+            self.sampling_limits = tuple(name for name in self.sampling_limits if name not in refused)
+        elif "reasoning_effort" in sent and about("reasoning_effort"):
+            self.reasoning_effort = False
+        elif detail and about("detail"):
+            self.detail = False
+        elif "response_format" in sent and about("format"):
+            self.downgrade(sent)
+        else:
+            return False
+        return True
+
+    def downgrade(self, sent: dict[str, Any]) -> None:
+        """Use the next simpler way of asking for structure than the one that was sent: bounds go before the schema goes."""
+        form = sent["response_format"]
+        if form["type"] != "json_schema":
+            self.structured = "text"
+        elif _without_bounds(form["json_schema"]) != form["json_schema"]:
+            self.bounds = False
+        else:
+            self.structured = "json_object"
+
+
+def _least(known: int | None, told: int | None) -> int | None:
+    return min((count for count in (known, told) if count is not None), default=None)
+
+
+def _without_bounds(schema: Any) -> Any:
+    """The schema without bounds of lists, texts and numbers."""
+    if isinstance(schema, list):
+        return [_without_bounds(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _without_bounds(part) for key, part in schema.items() if key not in _BOUNDS or isinstance(part, dict)}
+
+
+# Bytes for a token of text: page text and accessibility trees have 3 to 4 in English, other alphabets fewer characters but
+# more bytes each. A guess that is too low costs a little evidence, one that is too high a refused call.
+_BYTES_PER_TOKEN = 3
+# A screenshot of 1280 x 720 in Qwen2.5-VL's counting (28 x 28 pixels a token); OpenAI's is 1,105.
+PIXELS_PER_TOKEN = 28 * 28
+TOKENS_PER_IMAGE = 1_200
+# Fields of a model's entry that say how long its window is: of vLLM, OpenRouter and Together, Groq, Mistral, llama.cpp.
+# `n_ctx_train` is what a model was trained for; a server may have loaded it with less, and then says so when it refuses.
+_FIELDS = ("max_model_len", "n_ctx", "context_length", "context_window", "max_context_length", "n_ctx_train")
+_PLACES = ("meta", "top_provider")
+_LEAST_WINDOW = 128  # what is smaller is no window: an unset field, say
+
+_NUMBER = r"(\d[\d,]*)"
+# The window in the words of: OpenAI, vLLM, OpenRouter and SGLang; llama.cpp and LM Studio; Mistral; Anthropic; Gemini;
+# Together; text-generation-inference.
+_WINDOW = (
+    rf"context length (?:is |of |\()*(?:only )?{_NUMBER}",
+    rf"context (?:size|window|limit)[^\d.]{{0,20}}{_NUMBER} tokens",
+    rf"n_ctx={_NUMBER}",
+    rf"{_NUMBER} maximum context length",
+    rf"(?:too long|context limit):[^>]{{0,60}}> {_NUMBER}",
+    rf"maximum (?:number of tokens allowed|model length of) ?\(?{_NUMBER}",
+    rf"max_new_tokens` must be <= {_NUMBER}",
+    rf"must have less than {_NUMBER} tokens",
+    # By these words litellm recognises others; the second are Bedrock's, the third Cerebras's.
+    rf"exceed the configured limit of {_NUMBER}",
+    rf"exceed model maximum \({_NUMBER}\)",
+    rf"while limit is {_NUMBER}",
+)
+# The tokens of the request without its reply, in the words of the same.
+_TOKENS = (
+    rf"{_NUMBER} (?:in the messages|input tokens|of text input|tokens from the input|`inputs` tokens)",
+    rf"(?:resulted in|prompt contains(?: at least)?|keep the first|n_prompt_tokens=) ?{_NUMBER}",
+    rf"(?:request|input|input token count|prompt) \((?:length )?{_NUMBER}",
+    rf"(?:too long|context limit|given): {_NUMBER}",
+    rf"(?:prompt tokens \(|current length is ){_NUMBER}",
+)
+# "max_tokens is too large: 5000. This model supports at most 4096 completion tokens", "max_tokens: 70000 > 64000, which is".
+_REPLY = (rf"at most {_NUMBER} (?:completion|output) tokens", rf"max_tokens: \d+ > {_NUMBER}")
+# "At most 2 image(s) may be provided", "supports up to 5 images", "too many images and documents: 101 + 0 > 100", "image=1".
+_IMAGES = (
+    rf"(?:at most|up to|more than|maximum(?: of| is)?|limit(?: of| is)?)\s+{_NUMBER}\s+image",
+    rf"images[^>]{{0,60}}> {_NUMBER}",
+    rf"image={_NUMBER}",
+)
+_FEWER_IMAGES = (rf"fewer than\s+{_NUMBER}\s+image",)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What a refusal says in numbers: the window, the tokens of the request, and the most of a reply and of images."""
+
+    window: int | None = None
+    tokens: int | None = None
+    reply: int | None = None
+    images: int | None = None
+
+    @classmethod
+    def from_error(cls, refusal: str) -> RequestLimits:
+        """The numbers in the words of a refusal; None for each that it does not name."""
+        fewer = _first(_FEWER_IMAGES, refusal)
+        images = _first(_IMAGES, refusal) if fewer is None else fewer - 1
+        return cls(_first(_WINDOW, refusal), _first(_TOKENS, refusal), _first(_REPLY, refusal), images)
+
+
+def _first(patterns: Iterable[str], text: str) -> int | None:
+    found = (re.search(pattern, text, re.IGNORECASE) for pattern in patterns)
+    return next((int(match[1].replace(",", "")[:12]) for match in found if match), None)
+
+
+def listed_window(models: bytes, name: str) -> int | None:
+    """The window of a model by its entry in `/models`, or by the only entry there is; None where none is named."""
+    try:
+        record = msgspec.json.decode(models)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    rows = record.get("data") if isinstance(record, dict) else record
+    entries = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    own = next((row for row in entries if row.get("id") == name), entries[0] if len(entries) == 1 else {})
+    return next(_windows(own), None)
+
+
+def _windows(entry: dict[str, Any]) -> Iterator[int]:
+    parts = [entry, *(part for name in _PLACES if isinstance(part := entry.get(name), dict))]
+    for part in parts:
+        for name in _FIELDS:
+            if isinstance(value := part.get(name), int) and not isinstance(value, bool) and value >= _LEAST_WINDOW:
+                yield value
+
+
+def size_of(messages: Sequence[Message]) -> tuple[int, int]:
+    """The bytes of the text in some messages, and the number of their images."""
+    parts = [part for message in messages for part in message.parts]
+    texts = (part for part in parts if isinstance(part, str))
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts), sum(isinstance(part, Image) for part in parts)
+
+
+def guessed_tokens(messages: Sequence[Message]) -> int:
+    """A guess at the tokens of some messages, rather too high than too low."""
+    size, images = size_of(messages)
+    return size // _BYTES_PER_TOKEN + images * TOKENS_PER_IMAGE
+
+
+def least_reply(limits: Limits, max_tokens: int) -> int:
+    """The tokens that are kept for a reply of `max_tokens`: no more than a quarter of the window, half where a model thinks."""
+    if limits.window is None:
+        return max_tokens
+    return min(max_tokens + limits.thinking, max(1, limits.window // (2 if limits.thinking else 4)))
+
+
+_CONTEXT = (
+    r"context.?length|maximum context|context (size|window|limit)|prompt is too long|too many tokens"
+    r"|exceeds the (available|model)|maximum (number of tokens|model length)|max_new_tokens. must be|inputs. must have less"
+    r"|exceed the configured limit|exceed model maximum|while limit is|input (is )?too long"  # as litellm knows others by
+)
+# More images than the endpoint takes at once, not one that it cannot use.
+_TOO_MANY_IMAGES = (
+    r"too many images|limit.mm.per.prompt"
+    r"|(at most|up to|more than|fewer than|maximum( of| is)?|limit( of| is)?)\s+[1-9]\d*\s+image"
+)
+encode_body = msgspec.json.Encoder().encode
+TOO_LARGE = 413
+INTERNAL_ERROR = 500  # the server failed, and says no more
+_REFUSAL = r"content.?(filter|policy|management)|safety system|responsible ai"
+_NO_VISION = (
+    r"mmproj|multi-?modal|\bvision\b"
+    r"|image[^.]{0,60}(not (be )?(support|allow|accept)|unsupported|only supported)"
+    r"|(not? support|unsupported|only support|cannot accept|at most 0)[^.]{0,60}image"
+)
+
+
+def rejection(status: int, message: str, has_images: bool, shown: str | None = None) -> Unscored:
+    """The error for a request that the endpoint will not take however often it is sent: by its `message`, which the error
+    repeats as it is `shown` (with the key hidden)."""
+    shown = message if shown is None else shown
+    if re.search(_CONTEXT, message, re.IGNORECASE):
+        return ContextTooLong(
+            f"the request does not fit the model's window: {shown}", tokens=RequestLimits.from_error(message).tokens
+        )
+    if has_images and too_many_images(message):
+        return ContextTooLong(f"the endpoint takes fewer images in one request: {shown}")
+    if status == TOO_LARGE:
+        return ContextTooLong(f"the request is larger than the endpoint takes: {shown}")
+    if re.search(_REFUSAL, message, re.IGNORECASE):
+        return Refusal(f"the endpoint declined: {shown}")
+    if has_images and ("image" in message.lower() or lacks_vision(message)):
+        return InputError(f"the endpoint cannot use an image: {shown}")
+    return TransportFailure(f"HTTP {status}: {shown}")
+
+
+def lacks_vision(message: str) -> bool:
+    """True for an error that says the model takes no images at all."""
+    return re.search(_NO_VISION, message, re.IGNORECASE) is not None and not too_many_images(message)
+
+
+def too_many_images(message: str) -> bool:
+    """True for an error that says the request has more images than the endpoint takes at once."""
+    return re.search(_TOO_MANY_IMAGES, message, re.IGNORECASE) is not None
+
+
+def worded(messages: Sequence[Message], ending: str, code: str) -> tuple[Message, ...]:
+    """The messages as they are sent. `ending` follows the first text: what all requests share comes first, so that servers
+    need to read it only once. `code` takes the places of `prill.models.prompts.NONCE`."""
+    whole = []
+    for message in messages:
+        parts = [part.replace(NONCE, code) if isinstance(part, str) else part for part in message.parts]
+        if ending and message is messages[0]:
+            place = next((i for i, part in enumerate(parts) if isinstance(part, str)), None)
+            if place is None:
+                parts.insert(0, ending)
+            else:
+                parts[place] = f"{parts[place]}\n\n{ending}"
+        whole.append(Message(message.role, tuple(parts)))
+    return tuple(whole)
+
+
+def chat_messages(messages: Sequence[Message], images: Mapping[str, EncodedImage]) -> list[dict[str, Any]]:
+    """The `messages` of a request."""
+    rows: list[dict[str, Any]] = []
+    for message in messages:
+        if any(isinstance(part, Image) for part in message.parts):
+            content: Any = [
+                {"type": "image_url", "image_url": _image(part, images[part.path])}
+                if isinstance(part, Image)
+                else {"type": "text", "text": part}
+                for part in message.parts
+            ]
+        else:
+            content = "\n\n".join(part for part in message.parts if isinstance(part, str))
+        rows.append({"role": message.role, "content": content})
+    return rows
+
+
+def with_detail(messages: Sequence[Message], detail: ImageDetail | None, *, taken: bool) -> tuple[Message, ...]:
+    """The messages with `detail` for the images that do not say how closely to look; without any where it is not `taken`."""
+    if taken and detail is None:
+        return tuple(messages)
+
+    def image(part: Image) -> Image:
+        return Image(part.path, (part.detail or detail) if taken else None)
+
+    return tuple(
+        Message(message.role, tuple(image(part) if isinstance(part, Image) else part for part in message.parts))
+        for message in messages
+    )
+
+
+def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages for a chat template that knows no system role: its text goes before the user's."""
+    first = tuple(part for message in messages if message.role == "system" for part in message.parts)
+    others = [message for message in messages if message.role != "system"]
+    if not first or not others:
+        return tuple(messages)
+    start, *parts = others[0].parts
+    texts = [part for part in (*first, start) if isinstance(part, str)]
+    images = [part for part in (*first, start) if not isinstance(part, str)]
+    return Message(others[0].role, ("\n\n".join(texts), *images, *parts)), *others[1:]
+
+
+def _image(image: Image, encoded: EncodedImage) -> dict[str, Any]:
+    detail = {} if image.detail is None else {"detail": image.detail}
+    return {"url": msgspec.Raw(encoded.literal), **detail}
+
+
+# Formats that every OpenAI-compatible endpoint takes as they are; the rest is re-encoded as PNG.
+_MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
+# What every picture is sent as, whatever its file is.
+JPEG_QUALITY = 95  # at full resolution of colour (4:4:4): small text stays legible
+ImageFormat = Annotated[
+    Literal["jpeg"] | None,
+    Meta(description=f"send every picture as JPEG (quality {JPEG_QUALITY}), for servers that read nothing else"),
+]
+_CACHE_BYTES = 32_000_000
+_SMALL_BYTES = 1_000_000  # of a file that is encoded in less than a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedImage:
+    """A picture as it is sent; width and height in pixels. `literal` is its data URL as JSON, quotation marks and all: half a
+    megabyte is copied as seldom as can be.
+
+    `sha256` and `size`, in bytes, are those of the file that it was made from.
+    """
+
+    literal: bytes
+    width: int
+    height: int
+    sha256: str
+    size: int
+
+    @property
+    def url(self) -> bytes:
+        """A data URL with the MIME type of its bytes, all ASCII."""
+        return self.literal[1:-1]
+
+
+def encode_image(
+    data: bytes, path: str, max_pixels: int, sha256: str | None = None, image_format: ImageFormat = None
+) -> EncodedImage:
+    """The bytes of an image file as a data URL of at most `max_pixels`. Bytes that can be sent as they are stay as they are.
+
+    `sha256` is that of the bytes, where it is known. With an `image_format` other formats are encoded again.
+    """
+    image = open_image(BytesIO(data), path)
+    if whole := _as_it_is(image, data, path, max_pixels, sha256, image_format):
+        return whole
+    width, height = image.size
+    source = sha256 or hashlib.sha256(data).hexdigest(), len(data)
+    mime = _sendable(image, image_format)
+    picture = decoded(image, path)
+    if mime and width * height <= max_pixels and not _is_animated(image, path):
+        return EncodedImage(_literal(mime, data), width, height, *source)
+    size = scaled_size(image.size, max_pixels)
+    out, scaled = BytesIO(), picture if size == image.size else picture.resize(size)
+    if image_format == "jpeg":
+        scaled.save(out, "JPEG", quality=JPEG_QUALITY, subsampling=0)
+        return EncodedImage(_literal("image/jpeg", out.getvalue()), *size, *source)
+    scaled.save(out, "JPEG" if mime == "image/jpeg" else "PNG", quality=90)
+    return EncodedImage(_literal("image/jpeg" if mime == "image/jpeg" else "image/png", out.getvalue()), *size, *source)
+
+
+def scaled_size(size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
+    """Width and height in pixels of a picture that is scaled down to `max_pixels`; smaller ones stay as they are."""
+    width, height = size
+    scale = min(1.0, (max_pixels / (width * height)) ** 0.5)
+    return max(1, int(width * scale)), max(1, int(height * scale))
+
+
+def _sendable(image: Pictures.Image, image_format: ImageFormat) -> str | None:
+    """The type of an image whose format can be sent; None where it must be encoded in another one."""
+    mime = _MIME.get(image.format or "")
+    return mime if image_format is None or mime == f"image/{image_format}" else None
+
+
+def _as_it_is(
+    image: Pictures.Image, data: bytes, path: str, max_pixels: int, sha256: str | None, image_format: ImageFormat
+) -> EncodedImage | None:
+    """What is sent of an image that need not even be decoded; None where it must be."""
+    width, height = image.size
+    mime = _sendable(image, image_format)
+    if not mime or width * height > max_pixels or _is_animated(image, path) or not _ends_well(data, image.format or ""):
+        return None
+    return EncodedImage(_literal(mime, data), width, height, sha256 or hashlib.sha256(data).hexdigest(), len(data))
+
+
+class ImageEncoder:
+    """Encodes each image once: the latest are kept, by file, modification time and size. Safe across threads."""
+
+    def __init__(self, max_pixels: int, image_format: ImageFormat = None) -> None:
+        if image_format not in (None, "jpeg"):
+            raise UsageError(f"unknown image_format {image_format!r}; give jpeg, or leave it out")
+        self.max_pixels = max_pixels
+        self.image_format = image_format
+        self._cache: OrderedDict[tuple[str, int, int], EncodedImage] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[ImageEncoder], tuple[int, ImageFormat]]:
+        return ImageEncoder, (self.max_pixels, self.image_format)
+
+    def __call__(self, path: str) -> EncodedImage:
+        """The encoded image; blocks for as long as reading and scaling take. Raises InputError."""
+        key = self._key(path)
+        if (entry := self._kept(key)) is not None:
+            return entry
+        encoded = encode_image(read_image(path), path, self.max_pixels, known_hash(key), self.image_format)
+        return self._keep(key, encoded)
+
+    def at_once(self, path: str) -> EncodedImage | None:
+        """The same where it takes less time than waking another thread does: None for what must be decoded, or is large."""
+        key = self._key(path)
+        if (entry := self._kept(key)) is not None or key[2] > _SMALL_BYTES:
+            return entry
+        data = read_image(path)
+        opened = open_image(BytesIO(data), path)
+        image = _as_it_is(opened, data, path, self.max_pixels, known_hash(key), self.image_format)
+        return image and self._keep(key, image)
+
+    def _key(self, path: str) -> Version:
+        try:
+            return version_of(path, os.stat(path))
+        except OSError:
+            read_image(path)
+            raise
+
+    def _kept(self, key: Version) -> EncodedImage | None:
+        with self._lock:
+            if (entry := self._cache.get(key)) is not None:
+                self._cache.move_to_end(key)
+        return entry
+
+    def _keep(self, key: Version, image: EncodedImage) -> EncodedImage:
+        remember_hash(key, image.sha256)
+        with self._lock:
+            if key not in self._cache:
+                self._cache[key] = image
+                self._bytes += len(image.literal)
+            while self._bytes > _CACHE_BYTES and len(self._cache) > 1:
+                self._bytes -= len(self._cache.popitem(last=False)[1].literal)
+        return image
+
+
+def _is_animated(image: Pictures.Image, path: str) -> bool:
+    try:
+        return bool(getattr(image, "is_animated", False))
+    except DAMAGED as error:
+        raise InputError(f"image {path} is truncated or damaged ({error})") from None
+
+
+def _ends_well(data: bytes, format: str) -> bool:
+    """Cheap sign of a whole file; when it is absent the image is decoded to find out."""
+    if format == "PNG":
+        return data[-8:-4] == b"IEND"
+    if format == "JPEG":
+        return data.endswith(b"\xff\xd9")
+    if format == "WEBP":
+        return int.from_bytes(data[4:8], "little") + 8 <= len(data)
+    return False
+
+
+def _literal(mime: str, data: bytes) -> bytes:
+    from pybase64 import b64encode  # the standard library's takes twenty times as long, and lets no other thread run
+
+    return b"".join((b'"data:', mime.encode(), b";base64,", b64encode(data), b'"'))

@@ -1,0 +1,169 @@
+"""Processes of our own: they get pickled messages, and answer with such. `Processes` has each of them judge a shard of a run.
+
+    python -P -m prill.scoring
+
+What such a process is to do is the first message: a function, which gets both ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from typing import IO, Any, BinaryIO
+
+from prill.errors import PrillError
+from prill.protocols import Work
+from prill.scoring.shards import failed
+
+MAX_LOSSES = 3  # as many processes may die at one shard
+
+Task = Callable[[BinaryIO, BinaryIO], None]
+
+
+class Child:
+    """A process in a group of its own, so that Ctrl-C in a terminal is not for it. It ends with this one, however that ends.
+
+    What it prints goes to `log`, by default to standard error.
+    """
+
+    def __init__(self, task: Task, log: IO[bytes] | None = None) -> None:
+        # It finds what this process finds.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        command = [sys.executable, "-P", "-m", "prill.scoring"]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, process_group=0
+        )
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._to, self._from = self.process.stdin, self.process.stdout
+        self.send(task)
+
+    def send(self, message: object) -> None:
+        """Sends a message. Where the process is gone, `answer` tells."""
+        with suppress(BrokenPipeError):
+            self._to.write(pickle.dumps(message))
+            self._to.flush()
+
+    def answer(self) -> Any:
+        """Its next message; None when it is gone."""
+        return receive(self._from)
+
+    def end(self, seconds: float = 0.0) -> int:
+        """Ends it, and all that it started, at once where it does not end within these seconds; its exit code."""
+        with suppress(BrokenPipeError):
+            self._to.close()
+        if seconds:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(seconds)
+        code = self.kill()
+        self._from.close()
+        return code
+
+    def kill(self) -> int:
+        """Kills it, and all that it started; its exit code."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        return self.process.wait()
+
+
+def receive(end: IO[bytes]) -> Any:
+    """The next message; None when the other end is gone."""
+    try:
+        return pickle.load(end)
+    except (EOFError, pickle.UnpicklingError, OSError):
+        return None
+
+
+def send(end: IO[bytes], message: object) -> None:
+    """Sends a message from such a process."""
+    end.write(pickle.dumps(message))
+    end.flush()
+
+
+def end_with(other: IO[bytes], before: Callable[[], None] = lambda: None) -> threading.Thread:
+    """Ends this process when the other end is closed."""
+
+    def wait() -> None:
+        other.read(1)
+        before()
+        os._exit(0)  # also where threads are in the middle of something
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def main() -> None:
+    """Does what the first message says. What the task prints is no message, and what it reads is none either."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    if (task := receive(commands)) is not None:
+        task(commands, answers)
+
+
+class Processes:
+    """An engine of processes of this machine. In the place of one that dies comes another, which goes on in its shard."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._children: set[Child] = set()
+        self._lock = threading.Lock()
+        self._is_over = False
+
+    def start(self) -> int:
+        """How many processes there will be."""
+        return self._count
+
+    def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
+        """What came of each shard, as it ends."""
+        with ThreadPoolExecutor(len(parts)) as threads:
+            for done in as_completed([threads.submit(self._run, work, part) for part in parts]):
+                yield done.result()
+
+    def close(self) -> None:
+        """Ends all processes at once."""
+        with self._lock:
+            self._is_over = True
+            for child in self._children:
+                child.kill()
+
+    def _run(self, work: Work, part: bytes) -> bytes:
+        code = 0
+        for _ in range(MAX_LOSSES):
+            with self._lock:
+                if self._is_over:
+                    return failed(part, PrillError("the run was given up"))
+                self._children.add(child := Child(_work))
+            child.send((work, part))
+            done: bytes | None = child.answer()
+            with self._lock:
+                self._children.discard(child)
+            code = child.end()
+            if done is not None:
+                return done
+        return failed(
+            part,
+            PrillError(
+                f"{MAX_LOSSES} processes that judged have died at the same shard, the last with exit code {code}; the same "
+                "command resumes"
+            ),
+        )
+
+
+def _work(commands: BinaryIO, answers: BinaryIO) -> None:
+    work, part = receive(commands) or (None, b"")
+    end_with(commands)
+    gc.set_threshold(10_000)  # each look for garbage goes through all calls under way
+    if work is not None:
+        send(answers, asyncio.run(work(part)))

@@ -1,0 +1,260 @@
+"""Where requests wait for the judge: bounded, fair between clients, equal work once, nothing lost when the service ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+import msgspec
+
+from prill.errors import InputError, PrillError
+from prill.protocols import concurrency_of
+from prill.refine.rewards import Reward, RewardResult
+from prill.scoring.items import check_verdict
+from prill.scoring.scorer import CONCURRENCY, verdict_key
+from prill.service.admission import Busy, FairQueue, time_left
+from prill.service.memory import BoundedCache, ByteBudget, Reservation, off_loop, trajectory_bytes
+from prill.types import Trajectory
+
+_T = TypeVar("_T")
+Source = Literal["judged", "shared", "remembered"]
+MAX_REMEMBERED, MAX_REMEMBERED_BYTES = 4096, 16_000_000
+MAX_HUNG = 4  # judgements that were given up and have not ended, for each slot; with more, none is begun
+MAX_WORDS = 1000  # characters of what is told of an error
+ENDING = "the service is ending"
+_JUDGE_SECONDS = 600.0
+
+
+class JudgeError(Exception):
+    """No verdict, and no reason that a verdict could carry: the endpoint is gone, or the judge has a bug."""
+
+
+@dataclass(eq=False, slots=True)
+class _Work:
+    """One trajectory to judge, and who asked first; `waiters` counts the requests that want its result."""
+
+    key: str
+    client: str
+    trajectory: Trajectory
+    future: asyncio.Future[RewardResult | JudgeError]
+    waiters: int = 0
+    since: float = field(default_factory=time.monotonic)
+    began: float = 0.0
+    limit: asyncio.TimerHandle | None = None
+    held: Reservation | None = None  # once nobody waits for it any more
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A result, and how it came: judged for this request, shared with another, or remembered."""
+
+    result: RewardResult
+    key: str
+    source: Source
+
+
+class JudgeQueue:
+    """Judges what requests bring, as many at a time as the judge's model takes calls.
+
+    Equal trajectories (by the key of verdict files) that are under way at the same time are judged once, and the latest
+    verdicts are remembered, so that a client that comes again after a 503 is answered at once. What could not be judged is not
+    remembered. A judgement that takes longer than `judge_seconds` is given up: it is unscored (`timeout`) and its slot is free.
+    `judged` is told every result with its seconds in the queue and at the judge. `budget` counts the bytes of what is still at
+    the judge when nobody waits for it any more, or it was given up.
+    """
+
+    def __init__(
+        self,
+        reward: Reward,
+        *,
+        concurrency: int | None = None,
+        judge_seconds: float = _JUDGE_SECONDS,
+        budget: ByteBudget | None = None,
+        judged: Callable[[RewardResult | BaseException, float, float], None] = lambda result, waited, took: None,
+    ) -> None:
+        self.reward = reward
+        self.concurrency = concurrency or concurrency_of(reward.judge) or CONCURRENCY
+        self.judge_seconds = judge_seconds
+        self._budget = ByteBudget(2**62) if budget is None else budget
+        self._judged = judged
+        self._queue: FairQueue[_Work] = FairQueue()
+        self._under_way: dict[str, _Work] = {}
+        self._running: dict[asyncio.Task[RewardResult | BaseException], _Work] = {}
+        self._hung: dict[asyncio.Task[RewardResult | BaseException], Reservation] = {}
+        self._remembered: BoundedCache[str, RewardResult] = BoundedCache(MAX_REMEMBERED, MAX_REMEMBERED_BYTES)
+        self._paces: deque[float] = deque(maxlen=50)
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Trajectories that wait for the judge."""
+        return len(self._queue)
+
+    @property
+    def in_flight(self) -> int:
+        """Trajectories at the judge."""
+        return len(self._running)
+
+    @property
+    def hung(self) -> int:
+        """Judgements that were given up and have not ended."""
+        return len(self._hung)
+
+    def is_stalled(self, seconds: float) -> bool:
+        """Whether every slot has been taken for longer than that, or so many judgements hang that none is begun."""
+        now = time.monotonic()
+        old = sum(now - work.began > seconds for work in self._running.values())
+        return old >= self.concurrency or self._is_stuck
+
+    async def result(self, trajectory: Trajectory, client: str, deadline: float, *, is_large: bool = False) -> Answer:
+        """The reward of a trajectory. Raises Busy at the deadline, a time of the event loop, InputError and JudgeError."""
+        if self._closed:
+            raise JudgeError(ENDING)
+        key = await _outcome(self._key(trajectory, is_large))
+        if isinstance(key, InputError):
+            raise key
+        if isinstance(key, BaseException):
+            raise JudgeError(_words(key))
+        if (known := self._remembered.get(key)) is not None:
+            return Answer(known, key, "remembered")
+        loop = asyncio.get_running_loop()
+        source: Source = "shared"
+        if (work := self._under_way.get(key)) is None:
+            source = "judged"
+            work = self._under_way[key] = _Work(key, client, trajectory, loop.create_future())
+            self._queue.push(client, work)
+            self._begin()
+        work.waiters += 1
+        try:
+            await asyncio.wait([work.future], timeout=time_left(deadline, loop))
+        finally:
+            work.waiters -= 1
+            if not work.waiters and not work.future.done():
+                self._leave(work)
+        if not work.future.done():
+            raise Busy("not judged within the time that this client waits", self._pace())
+        outcome = work.future.result()
+        if isinstance(outcome, JudgeError):
+            raise JudgeError(str(outcome))  # one for each who waits: raising it writes into it
+        return Answer(outcome, key, source)
+
+    def close(self) -> None:
+        """Gives up all that waits or is at the judge: whoever waits for it is told that the service ends."""
+        self._closed = True
+        for work in list(self._queue):
+            self._queue.remove(work.client, work)
+            self._settle(work, JudgeError(ENDING))
+        for task in list(self._running):
+            self._give_up(task, JudgeError(ENDING))
+
+    async def _key(self, trajectory: Trajectory, is_large: bool) -> str:
+        judge = self.reward.judge
+        screenshots = judge.screenshots(trajectory)
+        # Files are read for the key: other requests go on meanwhile.
+        if screenshots or is_large:
+            return await off_loop(lambda: verdict_key(judge.info, trajectory, screenshots), is_large=is_large)
+        return verdict_key(judge.info, trajectory, ())
+
+    def _leave(self, work: _Work) -> None:
+        """Nobody waits for it: unless it is at the judge, it is not judged."""
+        before = len(self._queue)
+        self._queue.remove(work.client, work)
+        if len(self._queue) < before:
+            self._under_way.pop(work.key, None)
+        elif work.held is None:
+            work.held = self._budget.reserve(work.client, trajectory_bytes(work.trajectory))
+
+    @property
+    def _is_stuck(self) -> bool:
+        return len(self._hung) >= MAX_HUNG * self.concurrency
+
+    def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        while len(self._running) < self.concurrency and len(self._queue):
+            work = self._queue.pop()
+            work.began = time.monotonic()
+            if self._is_stuck:
+                self._settle(work, self._timed_out(work, f"{len(self._hung)} judgements hang, so none is begun"))
+                continue
+            task = asyncio.create_task(_outcome(self._judge(work.trajectory)))
+            self._running[task] = work
+            words = f"no verdict within {self.judge_seconds:g} s"
+            work.limit = loop.call_later(self.judge_seconds, self._too_long, task, words)
+            task.add_done_callback(self._end)
+
+    async def _judge(self, trajectory: Trajectory) -> RewardResult:
+        result = await self.reward.result(trajectory)
+        check_verdict(result.verdict, trajectory, self.reward.judge.info)
+        return result
+
+    def _end(self, task: asyncio.Task[RewardResult | BaseException]) -> None:
+        if (held := self._hung.pop(task, None)) is not None:  # it was given up before
+            held.release()
+            return
+        work = self._running.pop(task)
+        self._settle(work, JudgeError("the judgement was given up") if task.cancelled() else task.result())
+        self._begin()
+
+    def _too_long(self, task: asyncio.Task[RewardResult | BaseException], words: str) -> None:
+        if task in self._running and not task.done():
+            self._give_up(task, self._timed_out(self._running[task], words))
+            self._begin()
+
+    def _give_up(self, task: asyncio.Task[RewardResult | BaseException], outcome: RewardResult | JudgeError) -> None:
+        work = self._running.pop(task)
+        self._hung[task] = self._budget.reserve(work.client, trajectory_bytes(work.trajectory))
+        task.cancel()  # a judge may not listen to it
+        self._settle(work, outcome)
+
+    def _timed_out(self, work: _Work, words: str) -> RewardResult:
+        return self.reward.unscored(work.trajectory, "timeout", words)
+
+    def _settle(self, work: _Work, outcome: RewardResult | BaseException) -> None:
+        """Tells all who wait for a judgement what came of it."""
+        now = time.monotonic()
+        self._under_way.pop(work.key, None)
+        if work.limit is not None:
+            work.limit.cancel()
+        if work.held is not None:
+            work.held.release()
+        waited, took = (work.began or now) - work.since, now - (work.began or now)
+        self._paces.append(took)
+        if isinstance(outcome, RewardResult):
+            self._remember(work.key, outcome)
+            work.future.set_result(outcome)
+        else:
+            work.future.set_result(JudgeError(_words(outcome)))
+        self._judged(outcome, waited, took)
+
+    def _remember(self, key: str, result: RewardResult) -> None:
+        if result.verdict.unscored is None:
+            with suppress(TypeError, ValueError):  # parts from a reward function of one's own may hold anything
+                self._remembered.put(key, result, len(msgspec.json.encode(result)))
+
+    def _pace(self) -> float:
+        """When the queue should have moved: the time of what waits now, by the latest judgements, within a minute."""
+        if not self._paces:
+            return 2.0
+        mean = sum(self._paces) / len(self._paces)
+        return min(60.0, max(1.0, mean * (1 + self.waiting / self.concurrency)))
+
+
+async def _outcome(work: Awaitable[_T]) -> _T | BaseException:
+    """What came of what a judge does, errors included: they are the failure of one trajectory."""
+    try:
+        return await work
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - SystemExit and its like would end the service
+        return error.with_traceback(None)
+
+
+def _words(error: BaseException) -> str:
+    """What clients are told of a judge's error: our own words, and of others only their type, since theirs may quote a page."""
+    words = str(error) if isinstance(error, PrillError | JudgeError) else f"the judge raised {type(error).__name__}"
+    return words[:MAX_WORDS].encode("utf-8", "replace").decode()

@@ -1,0 +1,236 @@
+"""What requests bring, as trajectories: inline with images, or named below the media root; checked before anything is judged.
+
+Paths are followed through links and must end inside the root. Images are read once, here: what is judged is what was checked.
+No address is ever fetched.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from prill.errors import InputError, UsageError
+from prill.io.images import open_image, open_image_file
+from prill.io.store import BadLine, decode_trajectory, read_trajectories, with_screenshots
+from prill.refine.rewards import Recorded, single_step
+from prill.refine.rewards.travel import pictures_of
+from prill.types import Observation, Trajectory
+
+MAX_ID = 1000  # bytes of the id of a trajectory: verdicts, queues and pages carry it
+_NOWHERE = Path("/nonexistent")  # the root of those who have none: no file is below it
+_MARK = "inline image "
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the images of a request come to."""
+
+    bytes: int = 0
+    pixels: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestParser:
+    """Reads the trajectories of a request from its JSON. Raises InputError that says what is wrong, and where."""
+
+    media_root: Path | None = None
+    max_images: int = 200
+    max_pixels: int = 16_000_000
+    max_image_bytes: int = 512_000_000
+    max_request_pixels: int = 4_000_000_000
+    _seen: _Seen = field(default_factory=_Seen)
+
+    def for_request(self) -> RequestParser:
+        """The same for another request, whose images are counted from 0."""
+        return replace(self, _seen=_Seen())
+
+    def trajectory(self, record: Any, images: dict[str, str] | None = None) -> Trajectory:
+        """The trajectory of a record as in trajectories.jsonl. A screenshot is a data URL, a name in `images` (whose values are
+        base64), or a path below the media root."""
+        if not isinstance(record, dict):
+            raise InputError(f"a trajectory is a JSON object, got {type(record).__name__}")
+        names: dict[str, str] = {}
+        root = _NOWHERE if self.media_root is None else Path(os.path.realpath(self.media_root))
+        try:
+            line = msgspec.json.encode(_without_inline(record, images or {}, names))
+        except RecursionError:
+            raise InputError("the record has brackets in brackets, too many of them") from None
+        except UnicodeEncodeError as error:
+            raise InputError(f"the text holds an unpaired surrogate: {error}") from None
+        trajectory = decode_trajectory(line, root)
+        check_id(trajectory.id)
+        return self._with_images(trajectory, root, {name: content for content, name in names.items()})
+
+    def recorded(self, path: str, id: str | None = None) -> Trajectory:
+        """One of a trajectory file below the media root: that with the id, or the only one."""
+        root, file = self._below(path)
+        check_id(id or "")
+        try:
+            found = _recorded(file)[id] if id is not None else _only(file, path)
+        except (InputError, UsageError) as error:
+            raise InputError(str(error).replace(file, path)) from None
+        except OSError as error:
+            raise InputError(f"path {path!r}: it cannot be read ({error.strerror})") from None
+        check_id(found.id)
+        return self._with_images(found, root, {})
+
+    def of_value(self, value: Any) -> Trajectory | None:
+        """What a label or a row's field stands for: a record, the JSON of one, `file.jsonl#id`, or a table of path and id. None
+        where it is plainly something else, such as an answer to compare with."""
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            try:
+                value = msgspec.json.decode(value)
+            except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+                raise InputError(f"the label begins like JSON and is none: {error}") from None
+        if isinstance(value, str):
+            # What names a recording is never taken for an answer, also where it cannot be read: packed, or without an id.
+            file, _, name = value.partition("#")
+            return self.recorded(file, name or None) if file.endswith((".jsonl", ".jsonl.gz")) else None
+        if not isinstance(value, dict):
+            return None
+        if "task" in value:
+            return self.trajectory(value)
+        place, id = value.get("path"), value.get("id")
+        return self.recorded(place, id if isinstance(id, str) else None) if isinstance(place, str) else None
+
+    def answered(self, prompt: str | Sequence[Mapping[str, Any]], response: str) -> Trajectory:
+        """A prompt (a text, or a chat with images inside) and what was answered to it, as a trajectory of one step."""
+        images: list[Any] = [] if isinstance(prompt, str) else [image for turn in prompt for image in pictures_of(turn)]
+        if len(images) > self.max_images:
+            raise InputError(f"more than {self.max_images} images, which is the limit here")
+        for place, data in enumerate(images):
+            self.check(data, f"images[{place}]")
+        return single_step(prompt, response, images)
+
+    def _below(self, path: str) -> tuple[Path, str]:
+        """The media root, and the file that a path below it leads to; links are followed first."""
+        if self.media_root is None:
+            raise InputError("paths are not served here: the service was started without a media root; send the content inline")
+        root = Path(os.path.realpath(self.media_root))
+        if "\0" in path or os.path.isabs(path):
+            raise InputError(f"path {path!r}: give a path below the media root")
+        try:
+            file = os.path.realpath(os.path.join(root, path), strict=True)
+        except (OSError, ValueError):
+            file = ""
+        # One message for both: whether a file outside exists is nobody's business.
+        if not file or os.path.commonpath((file, root)) != str(root) or not os.path.isfile(file):
+            raise InputError(f"path {path!r}: there is no such file below the media root")
+        return root, file
+
+    def _with_images(self, trajectory: Trajectory, root: Path, inline: dict[str, str]) -> Trajectory:
+        count = 0
+        kept: dict[str, Observation] = {}  # an image lasts as long as an observation that names it; its bytes are not kept
+
+        def load(path: str, at: str) -> str:
+            nonlocal count
+            count += 1
+            if count > self.max_images:
+                raise InputError(f"more than {self.max_images} images, which is the limit here - at `{at}`")
+            if path not in kept:
+                content = inline.get(os.path.basename(path))
+                data = self._read(path, root, at) if content is None else _decoded(content, at)
+                self.check(data, at)
+                kept[path] = Observation(data)
+            return kept[path].screenshot or ""
+
+        return with_screenshots(trajectory, load)
+
+    def _read(self, path: str, root: Path, at: str) -> bytes:
+        _, file = self._below(os.path.relpath(path, root))
+        try:
+            with open_image_file(file) as opened:
+                data: bytes = opened.read()
+        except InputError:
+            raise InputError(f"the image cannot be read - at `{at}`") from None
+        return data
+
+    def check(self, data: bytes, at: str) -> None:
+        """The header alone tells the size: a decompression bomb is never unpacked."""
+        width, height = open_image(BytesIO(data), f"at `{at}`").size
+        if width * height > self.max_pixels:
+            raise InputError(
+                f"an image of {width}x{height} pixels; the limit here is {self.max_pixels / 1e6:g} megapixels - at `{at}`"
+            )
+        seen = self._seen
+        seen.bytes, seen.pixels = seen.bytes + len(data), seen.pixels + width * height
+        if seen.bytes > self.max_image_bytes:
+            raise InputError(
+                f"the images of the request have more than {self.max_image_bytes:,} bytes, the limit here - at `{at}`"
+            )
+        if seen.pixels > self.max_request_pixels:
+            most = f"{self.max_request_pixels / 1e6:g} megapixels"
+            raise InputError(f"the images of the request have more than {most}, the limit here - at `{at}`")
+
+
+def check_id(id: str) -> None:
+    """Raises InputError for an id that is too long; it is not repeated."""
+    if (size := len(id.encode("utf-8", "replace"))) > MAX_ID:
+        raise InputError(f"the id has {size:,} bytes; the limit here is {MAX_ID:,}")
+
+
+@lru_cache(64)
+def _recorded(file: str) -> Recorded:
+    return Recorded(file)
+
+
+def _only(file: str, path: str) -> Trajectory:
+    items = read_trajectories(file, on_error="yield")
+    found = next(items, None)
+    if found is None or next(items, None) is not None:
+        raise InputError(f"{path} holds {'no trajectory' if found is None else 'several: name one with `id`'}")
+    if isinstance(found, BadLine):
+        raise InputError(found.problem)
+    return found
+
+
+def decoded_image(text: str, at: str) -> bytes:
+    """The bytes of a data URL, or of base64. Raises InputError."""
+    return _decoded(_base64_of(text), at)
+
+
+def _base64_of(text: str) -> str:
+    return text.partition(",")[2] if text.startswith("data:") else text
+
+
+def _decoded(text: str, at: str) -> bytes:
+    from pybase64 import b64decode  # the standard library's takes twenty times as long, and lets no other thread run
+
+    try:
+        return bytes(b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        raise InputError(f"the image is not base64 - at `{at}`") from None
+
+
+def _without_inline(value: Any, images: dict[str, str], names: dict[str, str]) -> Any:
+    """The record with a name in place of every image that came along, one for each content, which go into `names`. Raises
+    InputError for an address."""
+    if isinstance(value, list):
+        return [_without_inline(part, images, names) for part in value]
+    if not isinstance(value, dict):
+        return value
+    changed = {key: _without_inline(part, images, names) if key != "metadata" else part for key, part in value.items()}
+    screenshot = changed.get("screenshot")
+    if isinstance(screenshot, str) and screenshot:
+        if screenshot in images:
+            changed["screenshot"] = _named(_base64_of(images[screenshot]), names)
+        elif screenshot.startswith("data:"):
+            head, _, content = screenshot.partition(",")
+            if not head.endswith(";base64"):
+                raise InputError("a data URL of a screenshot must be base64: data:image/png;base64,…")
+            changed["screenshot"] = _named(content, names)
+        elif "://" in screenshot:
+            raise InputError("screenshots are not fetched from addresses: send them inline (data:image/png;base64,…)")
+    return changed
+
+
+def _named(content: str, names: dict[str, str]) -> str:
+    return names.setdefault(content, f"{_MARK}{len(names)}")

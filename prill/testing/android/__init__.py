@@ -1,9 +1,0 @@
-"""Fake Android phones below the real tools: they speak the protocols of the adb server, UiAutomator2 and the emulator."""
-
-from __future__ import annotations
-
-from prill.testing.android.host import FakeAdb
-from prill.testing.android.phone import FAULTS, Fault, Phone
-from prill.testing.android.tools import write_avd, write_tools
-
-__all__ = ["FAULTS", "FakeAdb", "Fault", "Phone", "write_avd", "write_tools"]

@@ -1,5 +1,0 @@
-"""Conversations with generated web sites, in the format of MT-Mind2Web: to try the whole of it without the data set."""
-
-from prill.testing.conversations.maker import COUNTS, Split, conversations, write_conversations
-
-__all__ = ["COUNTS", "Split", "conversations", "write_conversations"]

@@ -1,0 +1,41 @@
+"""SVG made from Python: drawings are arithmetic, so they are no templates. Text is always escaped, whoever wrote it."""
+
+from __future__ import annotations
+
+from markupsafe import Markup, escape
+
+Attribute = str | int | float | bool | None
+
+
+def el(name: str, *children: str | None, **attributes: Attribute) -> Markup:
+    """One element. A child that is no Markup is escaped; None is left out.
+
+    `class_` is written class, other underscores become hyphens; an attribute that is None or False is left out.
+    """
+    written = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None and value is not False)
+    inside = "".join(escape(child) for child in children if child is not None)
+    return Markup(f"<{name}{written}>{inside}</{name}>")
+
+
+def picture(title: str, size: tuple[float, float], *marks: Markup, font_size: int, **attributes: Attribute) -> str:
+    """An SVG file of its own, white behind its marks: no fonts, scripts or styles from elsewhere."""
+    parts = [el("title", title), el("rect", width="100%", height="100%", fill="white"), *marks]
+    drawn = el(
+        "svg",
+        Markup("\n").join(parts),
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {size[0]} {size[1]}",
+        font_family="sans-serif",
+        font_size=font_size,
+        role="img",
+        **attributes,
+    )
+    return f"{drawn}\n"
+
+
+def _attribute(key: str, value: Attribute) -> str:
+    name = "viewBox" if key == "viewBox" else key.rstrip("_").replace("_", "-")
+    if value is True:
+        return f" {name}"
+    text = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    return f' {name}="{escape(text)}"'

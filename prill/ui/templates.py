@@ -1,0 +1,85 @@
+"""Pages from templates. Text is always escaped, whoever wrote it, and a page needs nothing but itself."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_ROOT = Path(__file__).parents[1]  # templates, styles and scripts are named from here
+_LOOK = "ui/look.css"
+
+
+def render_page(
+    template: str, *, styles: Sequence[str] = (), scripts: Sequence[str] = (), images: str = "", **values: object
+) -> str:
+    """One HTML file with its styles and scripts inside, all named by their path in the package.
+
+    Its policy lets no script run but these, and nothing be fetched but images from the sources `images`.
+    """
+    from markupsafe import Markup
+
+    style = "".join(map(read_part, (_LOOK, *styles)))
+    script = '(() => {{\n"use strict";\n{}}})();\n'.format("\n".join(map(read_part, scripts))) if scripts else ""
+    policy = [
+        "default-src 'none'",
+        f"script-src '{_digest(script)}'" if script else "",
+        f"style-src '{_digest(style)}'",
+        f"img-src {images}" if images else "",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    own = {"style": Markup(style), "script": Markup(script), "policy": "; ".join(filter(None, policy))}
+    return render(template, **own, **values)
+
+
+def render(template: str, **values: object) -> str:
+    """A template, named by its path in the package, with these values."""
+    return _environment().get_template(template).render(values)
+
+
+@cache
+def read_part(path: str) -> str:
+    """A style or a script, named by its path in the package."""
+    return (_ROOT / path).read_text(encoding="utf-8")
+
+
+def percent(part: float, whole: float) -> str:
+    """A share in per cent; a dash of nothing."""
+    return f"{part / whole:.0%}" if whole else "–"
+
+
+def dollars(value: float) -> str:
+    """An amount in US dollars, small ones with two digits that count."""
+    return f"${value:,.2f}" if value >= 0.1 or not value else f"${value:.2g}"
+
+
+def seconds(value: float) -> str:
+    """A time in seconds, short ones in milliseconds."""
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        autoescape=True,
+        loader=FileSystemLoader(_ROOT),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(percent=percent, dollars=dollars, seconds=seconds, thousands=lambda number: f"{number:,}")
+    return environment

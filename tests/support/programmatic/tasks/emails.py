@@ -1,0 +1,99 @@
+"""A program for mailboxes, whatever words the goal is said in: people asked for the same four things in hundreds of ways."""
+
+from __future__ import annotations
+
+import re
+
+from tests.support.programmatic.screen import Move, Node, Page, click, enter
+
+_DELETE = r"delet|trash|\brid of\b|remove|\bbin\b|away|out of my|don't want the|don't want \w+'s|\banymore\b"
+_STAR = r"\b[Ss]tar\b|\b[Ii]mp?o?i?r?m?p?o?r|\b[Mm]ark|\b[Ff]lag"
+# Words with a capital that are no names, wherever in a sentence.
+_NO_NAMES = {"Email", "Primary", "Siri", "Alexa", "Text", "Tuesday"}
+_TO = (
+    r"^(?P<name>{name}) (?:wants (?!his or her)|is waiting|needs|must)",
+    r"\bto (?:contact |by email to )?(?P<name>{name})",
+    r"\b(?:[Gg]ive|[Ss]end|[Ff]orward|[Ee]mail|[Ll]et|want|put|sure) (?P<name>{name})\b(?!')",
+    r"'s email (?P<name>{name})",
+    r"\bin (?P<name>{name})'s inbox",
+)
+
+
+def shown(page: Page) -> bool:
+    """Whether the page is a mailbox: its list, a message, or one that is being written."""
+    texts = {node.text.strip() for node in page.nodes}
+    return "Primary" in texts or {"Reply", "Forward"} <= texts or bool(page.named("send-reply") or page.named("send-forward"))
+
+
+def solve(goal: str, page: Page) -> list[Move]:
+    """What the goal asks for, from whichever of the three screens is shown."""
+    said = re.search(r'"+\s*([^"]+?)\s*"', goal)
+    words = re.sub(r'"[^"]*"', "", goal)
+    if said:
+        return _reply(words, said[1], page)
+    if re.search(_DELETE, words, re.IGNORECASE):
+        return page.left([click(_icon(page, _sender(words, page), "trash"))])
+    if re.search(_STAR, words):
+        return page.left([click(_icon(page, _sender(words, page), "star"))])
+    return _forward(words, page)
+
+
+def _reply(words: str, text: str, page: Page) -> list[Move]:
+    if page.named("send-reply"):
+        return page.left([enter(page.of_kind("textarea")[0], text), click(page.named("send-reply")[0])])
+    return _open(words, page, "Reply")
+
+
+def _forward(words: str, page: Page) -> list[Move]:
+    if page.named("send-forward"):
+        field = page.field()
+        return page.left([enter(field, _recipient(words)), click(page.named("send-forward")[0])])
+    return _open(words, page, "Forward")
+
+
+def _open(words: str, page: Page, button: str) -> list[Move]:
+    """On the way to the message that is written: the button of a message that is open, or the message in the list."""
+    if page.saying("Reply") and page.saying("Forward"):
+        return [click(page.saying(button)[0])]
+    return [click(_sender(words, page))]
+
+
+def _icon(page: Page, sender: Node, name: str) -> Node:
+    """Below the sender; where icons are not named, the bin is the first and the star the second."""
+    below = page.after(sender)
+    for node in below:
+        if name in (node.text, *node.attributes.get("class", "").split()):
+            return node
+    icons = [node for node in below if node.tag.lower() == "span" and not node.text.strip()]
+    if len(icons) < 2:
+        raise LookupError(f"the message has no {name}")
+    return icons[0 if name == "trash" else 1]
+
+
+def _sender(words: str, page: Page) -> Node:
+    """The message by whoever the goal names. Where it names two who wrote, the one who is not to receive."""
+    named = [
+        node for node in page.nodes if re.fullmatch(r"[A-Z]\w+", node.text.strip()) and _mentions(words, node.text.strip())
+    ]
+    if not named:
+        raise LookupError("none of the messages is by anybody whom the goal names")
+    if len({node.text for node in named}) == 1:
+        return named[0]
+    recipient = _recipient(words)
+    return next((node for node in named if node.text.strip() != recipient), named[0])
+
+
+def _mentions(words: str, name: str) -> bool:
+    if name in _NO_NAMES or not re.fullmatch(r"[A-Z]\w+", name):
+        return False
+    return re.search(rf"{name}(?:'?s)?\b", words) is not None
+
+
+def _recipient(words: str) -> str:
+    """Who is to have the message."""
+    name = r"[A-Z][a-z]+"
+    for pattern in _TO:
+        for found in re.finditer(pattern.format(name=name), words):
+            if found["name"] not in _NO_NAMES:
+                return found["name"]
+    raise LookupError("the goal does not tell who is to have the message")
