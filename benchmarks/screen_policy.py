@@ -23,8 +23,7 @@ from typing import Any
 import prill
 from prill.models.local.torchvision import mend_torchvision
 
-# Seeds of pages that nothing else uses; attempts begin at 0.
-TEACHER, EVALUATION = 10_000, 20_000
+TEACHER = 10_000  # the first seed of scripted play; attempts begin at 0
 PATCH = 20  # pixels of a side; four patches are a token of the language model
 PIXELS = 160 * 210  # half of each side of a screenshot: a picture of 160 x 200, which is 20 tokens
 SPECIAL = [
@@ -63,12 +62,13 @@ POLICY = {"name": "screen", "grammar": "qwen3-vl", "history": 1, "max_tokens": 4
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="folder for everything; the same command resumes")
-    parser.add_argument("--tasks", default="click-test-2", help="tasks of MiniWoB++ that a click ends, with commas between")
-    parser.add_argument("--teacher", type=int, default=1000, help="scripted episodes of each task")
-    parser.add_argument("--steps", type=int, default=2400, help="steps of 16 rows on scripted play")
-    parser.add_argument("--attempts", type=int, default=800, help="own attempts at each task, drawn at temperature 1")
-    parser.add_argument("--own-steps", type=int, help="steps on own attempts (default: an eighth of --steps)")
+    parser.add_argument("--tasks", default="click-dialog-2", help="tasks of MiniWoB++ that a click ends, with commas between")
+    parser.add_argument("--teacher", type=int, default=60, help="scripted episodes of each task")
+    parser.add_argument("--steps", type=int, default=150, help="steps of 16 rows on scripted play")
+    parser.add_argument("--attempts", type=int, default=400, help="own attempts at each task, drawn at temperature 1")
+    parser.add_argument("--own-steps", type=int, help="steps on own attempts (default: as --steps)")
     parser.add_argument("--evaluation", type=int, default=200, help="fresh episodes of each task, played greedily")
+    parser.add_argument("--fresh", type=int, default=20_000, help="first seed of these episodes; nothing else uses them")
     parser.add_argument("--seeds", default="0", help="training seeds of the arms")
     parser.add_argument("--workers", type=int, default=3, help="pages that are open at the same time")
     args = parser.parse_args(argv)
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> prill.FilteredBCResult:
         policy={**POLICY, "model": f"local:{out / 'base'}"},
         episodes={"environment": "miniwob", "tasks": tasks, "max_steps": 1, "workers": args.workers},
         attempts={"seeds": f"0-{args.attempts - 1}", "temperature": 1.0},
-        evaluation={"seeds": f"{EVALUATION}-{EVALUATION + args.evaluation - 1}"},
+        evaluation={"seeds": f"{args.fresh}-{args.fresh + args.evaluation - 1}"},
         training={
             "preset": PRESET,
             **TRAINING,
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> prill.FilteredBCResult:
             "rank": 32,
             "targets": "all",
             "learning_rate": 1e-3,
-            "steps": args.own_steps or max(1, args.steps // 8),
+            "steps": args.own_steps or args.steps,
         },
         arms=[
             prill.refine.Arm(name="self-training"),
