@@ -103,12 +103,12 @@ def bounded_size(size: Mapping[str, int], max_pixels: int) -> dict[str, int]:
     """An image processor's `size` with at most so many pixels a picture.
 
     Qwen's family keeps areas under the names `shortest_edge` and `longest_edge`. Idefics3 and SmolVLM scale each picture
-    until its longer side is `longest_edge`, and have no shortest one: there the side of a square of that area is the limit,
-    and the limit never grows.
+    until its longer side is `longest_edge`, and have no shortest one: there the side of a square of that area is the limit.
+    The limit never grows: pictures would be larger in training than in play.
     """
     if "shortest_edge" not in size:
         return {"longest_edge": min(size["longest_edge"], math.isqrt(max_pixels))}
-    return {"longest_edge": max_pixels, "shortest_edge": min(size["shortest_edge"], max_pixels)}
+    return {edge: min(size[edge], max_pixels) for edge in ("longest_edge", "shortest_edge")}
 
 
 def open_page_base(spec: TrainSpec) -> Base:

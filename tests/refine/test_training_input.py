@@ -335,6 +335,8 @@ def test_pixel_limit_of_qwen_is_an_area() -> None:
         "shortest_edge": 3_136,
         "longest_edge": 1_310_720,
     }
+    small = {"shortest_edge": 3_136, "longest_edge": 33_600}  # the preset's limit is larger: it enlarges no picture
+    assert bounded_size(small, 1_310_720) == small
 
 
 def test_training_that_cannot_fit_is_refused() -> None:
