@@ -60,8 +60,8 @@ def test_each_seed_is_a_dot_at_its_precision() -> None:
     scores = [shown("base", None, 8), *(shown("a", seed, successes) for seed, successes in enumerate((10, 12, 14)))]
     judges = [learnt("a", seed, precision) for seed, precision in enumerate((0.6, 0.7, 0.8))]
     picture = by_precision(results(scores, judges))
-    places = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', picture)]
+    places = [float(x) for x in re.findall(r'<circle [^>]*cx="([\d.]+)"', picture)]
     mark = re.search(r"translate\(([\d.]+) [\d.]+\)[^>]*><title>a: 60.0% \(36 of 60\)", picture)
-    assert mark is not None and sorted(places) == places and float(mark[1]) == pytest.approx(places[1])
+    assert mark is not None and sorted(places) == places and float(mark[1]) == pytest.approx(places[1], abs=0.05)
     assert "untrained: 40.0%, interval 30.0% to 70.0%" in picture
     assert ">30%<" in picture and ">0%<" in picture and ">90%<" not in picture  # close: shares from 30 % on, precisions from 0
