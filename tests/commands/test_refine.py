@@ -65,7 +65,7 @@ def refused(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 WRONG = [
     ('name = "small-text"', 'name = "scripted"', "policy: scripted has no option `adapter`"),
-    ('name = "small-text"', "", "study.toml: policy.name: expected the name of a policy, got None"),
+    ('name = "small-text"', "", "study.toml: policy.name is missing: name the policy (given: model)"),
     ('environment = "miniwob"', "", "episodes.environment is missing"),
     ("max_steps = 3", "max_step = 3", "study.toml: episodes.max_step: there is no such option (did you mean 'max_steps'?)"),
     ('seeds = "1000"', "workers = 0", "study.toml: evaluation.workers: Expected `int` >= 1, got 0"),
