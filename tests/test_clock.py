@@ -55,7 +55,7 @@ def test_a_rate_of_judgements_stays(monkeypatch: pytest.MonkeyPatch, request: py
         health.note(ValueError())
         next(ticks)
     request.getfixturevalue("set_back")
-    assert health.rate() == pytest.approx(20 / 60, rel=0.1)
+    assert health.rate() == pytest.approx(30 / 60, rel=0.1)
 
 
 def test_a_servers_date_is_by_its_own_clock(set_back: None) -> None:

@@ -495,6 +495,6 @@ async def test_ray_outlives_a_killed_worker(tmp_path: Path, count: int) -> None:
     calls = [id for file in tmp_path.glob("calls*") for id in file.read_text().split()]
     assert len(set(calls)) == count
     assert len(calls) - count < 200, "what was judged and not yet written when the worker died, and no more"
-    assert len(list(tmp_path.glob("calls*"))) >= 3, "two, of which one died, and whoever took over"
+    assert len(list(tmp_path.glob("calls*"))) >= 2, "one that died, and whoever took over its shard"
     log = VerdictLog(out, judge.info)
     log.close()

@@ -147,7 +147,7 @@ def test_a_folder_that_may_not_be_written(came: Came, name: str) -> None:
     assert code == 2, words
     (line,) = words.strip().splitlines()
     first, second = COMMANDS[name][:2]
-    command = f"{first} {second}" if first in ("batch", "refine", "train") else first
+    command = f"{first} {second}" if first in ("batch", "papers", "refine", "train") else first
     assert line.startswith(f"prill {command}: ") and "locked" in line
     assert "ermission denied" in line and "127.0.0.1" not in line
 

@@ -98,7 +98,7 @@ async def test_kept_replies_outlive_the_port(tmp_path: Path, monkeypatch: pytest
 
 
 async def test_evidence_fills_embedded_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"_servers": {}, "_MOST_SERVERS": 1, "_CONTEXT": 256}.items():
+    for name, value in {"_servers": {}, "_MAX_SERVERS": 1, "_CONTEXT": 256}.items():
         monkeypatch.setattr(f"prill.models.embedded.{name}", value)
     model, form = EmbeddedModel(), WordFormat("status", FORM.choices)
     made: dict[str, tuple[int, int]] = {}

@@ -622,7 +622,7 @@ async def test_attempts_stand_side_by_side(reader: Reader, tried: Path) -> None:
     cards = browser.locator(".attempt")
     first, second, third = await cards.all_inner_texts()
     assert "First attempt" in first and "Failure" in first and "0.20" in first and "Look at the second page." in first
-    assert "Retry 1" in second and "UnscoredError" in second and "<img src=x onerror=alert(1)><script>" in second
+    assert "Retry 1" in second and "Unscored" in second and "<img src=x onerror=alert(1)><script>" in second
     assert "Retry 2" in third and "★" in third and "The judge accepted this attempt." in third
     assert await cards.nth(1).get_attribute("aria-current") == "true"
     await cards.nth(2).locator("button").click()

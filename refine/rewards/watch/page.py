@@ -15,7 +15,7 @@ from prill.ui.templates import render_page
 PAGE_CSS = "refine/rewards/watch/page.css"
 _TITLES: dict[SignName, str] = {
     "canaries": "Canaries",
-    "unscored": "UnscoredError",
+    "unscored": "Unscored",
     "drift": "Drift",
     "disagreement": "Disagreement",
     "hacking": "Reward hacking",
