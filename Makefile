@@ -6,6 +6,7 @@
 # make lint    ruff and mypy
 # make docs    the site of the documents, with a reference made from docstrings: out/site/index.html
 # make wheel   dist/*.whl
+# make release sdist and wheel, checked, and the wheel tried in an environment of its own
 # make audit   known vulnerabilities in the versions of constraints.txt; exit code 2 also where they could not be looked up
 # make sbom    dist/prill.cdx.json: what the environment of the tests consists of (CycloneDX), for a release
 # make clean   remove what these made, .venv included
@@ -21,6 +22,7 @@ APPIUM  := $(VENV)/appium
 PYRIGHT := $(VENV)/pyright
 SCHEMATHESIS := $(VENV)/schemathesis
 AUDIT   := $(VENV)/audit
+RELEASE := $(VENV)/release
 VLLM    := $(VENV)/vllm
 FRAMEWORKS := verl verifiers inspect openenv art openrlhf slime nemo-gym ms-swift llama-factory axolotl
 RAY     := $(VENV)/frameworks/ray
@@ -30,7 +32,7 @@ SAMPLES := datasets/samples/miniwob
 # compile prill anew, which costs twice what the start does.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fuzz test-vllm test-frameworks lint docs wheel audit sbom clean browser adb
+.PHONY: demo test fuzz test-vllm test-frameworks lint docs wheel release audit sbom clean browser adb
 
 demo: $(VENV)/.installed
 	@# A judge fitted to the labels; each run is judged by one that was fitted without its task.
@@ -78,6 +80,14 @@ docs: $(VENV)/.installed-docs
 wheel: $(VENV)/.installed-dev
 	rm -rf build
 	$(BIN)/python -m build --wheel --outdir dist .
+
+release: $(VENV)/.installed-dev
+	rm -rf build dist/prill-* $(RELEASE)
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt twine dist/prill-*.whl
+	$(RELEASE)/bin/python -m twine check --strict dist/prill-*
+	cd $(RELEASE) && bin/prill score $(CURDIR)/$(SAMPLES)/trajectories.jsonl -o verdicts.jsonl --judge self-report
 
 audit: $(AUDIT)/.installed
 	$(AUDIT)/bin/python .ci/audit.py constraints.txt
