@@ -260,3 +260,21 @@ def test_calls_at_once_are_divided(tmp_path: Path) -> None:
             shares.append(pickle.loads(pickle.dumps(model)).concurrency)
     assert shares == [2, 2, 1]
     assert pickle.loads(pickle.dumps(model)).concurrency == model.concurrency == 5
+
+
+def test_a_pipe_is_divided_among_processes(tmp_path: Path) -> None:
+    """Each process reads what was saved of the pipe, and the verdicts leave through another one, once each."""
+    path = write(tmp_path / "t.jsonl", list(range(40)))
+    (tmp_path / "own.py").write_text(JUDGE)
+    command = [sys.executable, "-m", "prill", "score", "-", "-o", "-", "--judge", f"{tmp_path / 'own.py'}:Judge"]
+    done = subprocess.run(
+        [*command, "--folder", str(tmp_path), "--processes", "2"],
+        input=Path(path).read_bytes(),
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    found = [msgspec.json.decode(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stderr.decode()
+    assert len(found) == len({verdict["id"] for verdict in found}) == 40
+    assert sum(verdict["success"] for verdict in found) == 20
