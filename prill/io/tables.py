@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -134,12 +135,12 @@ class Table:
         return _html(self.columns, self.rows)
 
 
-class Tabular:
+class Tabular(ABC):
     """What has a table, and so a data frame."""
 
+    @abstractmethod
     def table(self) -> Table:
         """The table."""
-        raise NotImplementedError
 
     def to_pandas(self) -> pandas.DataFrame:
         """The table as a data frame.
