@@ -26,7 +26,7 @@ from prill.episodes.loop import run_episode
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.agent import Synapse, SynapseSpec
 from prill.papers.synapse.growth import exemplar_of
-from prill.papers.synapse.memory import EXEMPLARS, Exemplar, Memory, Turn, key_text
+from prill.papers.synapse.memory import EXEMPLARS, Exemplar, ExemplarMemory, ExemplarTurn, key_text
 from prill.papers.synapse.prompting import task_table
 from prill.protocols import Form, Message, Reply
 from prill.types import Usage
@@ -308,13 +308,13 @@ class Solver:
         return Reply("There is nothing to do.", Usage(calls=1), {})
 
 
-def empty_memory(task: str) -> Memory:
+def empty_memory(task: str) -> ExemplarMemory:
     """A memory that says of the task only how its pages are put into few words."""
-    shipped = Memory.load(None, TfidfEmbedder())
+    shipped = ExemplarMemory.load(None, TfidfEmbedder())
     way = shipped.abstractions.get(task)
     turns = 1 if task_table().turns.get(task, 1) == 1 else 2
-    blank = Exemplar(task, "Task", "", (Turn("pass", "", "" if way else None),) * turns)
-    return Memory([blank], shipped.abstractions, embedder=TfidfEmbedder())
+    blank = Exemplar(task, "Task", "", (ExemplarTurn("pass", "", "" if way else None),) * turns)
+    return ExemplarMemory([blank], shipped.abstractions, embedder=TfidfEmbedder())
 
 
 async def solved(environment: MiniWoB, task: str, seed: int) -> Exemplar | None:
@@ -340,7 +340,7 @@ async def key(environment: MiniWoB, task: str, seed: int) -> Exemplar:
     return Exemplar(task, key_text(of.goal, page.text or ""), provenance="oracle", source=of.id)
 
 
-def words_of(turn: Turn) -> str:
+def words_of(turn: ExemplarTurn) -> str:
     """What the model goes by in this turn."""
     return seen_of(turn.observation if turn.observation is not None else turn.state or "")
 
@@ -371,7 +371,7 @@ async def main() -> None:
     parser.add_argument("--tasks", default=",".join(task_table().exemplars), help="which, with commas between")
     args = parser.parse_args()
     there = (args.folder / EXEMPLARS).is_file()
-    kept = list(Memory.load(args.folder, TfidfEmbedder()).exemplars) if there else []
+    kept = list(ExemplarMemory.load(args.folder, TfidfEmbedder()).exemplars) if there else []
     with tempfile.TemporaryDirectory() as images:
         environment = MiniWoB(Path(images), text="html", timeout=600)
         try:
@@ -385,7 +385,7 @@ async def main() -> None:
                 few = chosen(found)
                 kept += [*few, *[await key(environment, task, seed) for seed in KEYS]]
                 print(f"{task}: {len(few)} of {len(found)}", file=sys.stderr)
-                await Memory(kept, embedder=TfidfEmbedder()).save(args.folder)
+                await ExemplarMemory(kept, embedder=TfidfEmbedder()).save(args.folder)
         finally:
             await environment.close()
 

@@ -3,7 +3,7 @@
     python benchmarks/mind2web.py
 
 The pages are made here, in the sizes of Mind2Web's: thousands of nodes, 100 to 400 KB. Seconds are of the processor. What is
-said of a page: lxml parsing it; `Page` reading it; `Page` and one view around 50 candidates (an agent's step); `Page` and the
+said of a page: lxml parsing it; `RecordedPage` reading it; `RecordedPage` and one view around 50 candidates (an agent's step); `RecordedPage` and the
 ranker's text of every candidate, one in ten nodes (a step for a ranker).
 """
 
@@ -16,7 +16,7 @@ from functools import partial
 
 from lxml import etree
 
-from prill.papers.mind2web.pages.tree import Page
+from prill.papers.mind2web.pages.tree import RecordedPage
 
 _WORDS = [
     "sale",
@@ -86,7 +86,7 @@ def peak(work: Callable[[], object]) -> float:
 
 def texts(html: str, candidates: list[str]) -> None:
     """The ranker's text of every candidate."""
-    read = Page(html)
+    read = RecordedPage(html)
     for id in candidates:
         read.candidate_text(id)
 
@@ -102,8 +102,8 @@ def main() -> None:
         html, candidates = page(nodes, seed=nodes)
         works: dict[str, Callable[[], object]] = {
             "lxml parses": partial(etree.fromstring, html),
-            "Page": partial(Page, html),
-            "Page, view of 50": lambda html=html, ids=candidates[:50]: Page(html).view(ids),
+            "RecordedPage": partial(RecordedPage, html),
+            "Page, view of 50": lambda html=html, ids=candidates[:50]: RecordedPage(html).view(ids),
             f"Page, {len(candidates)} ranker texts": partial(texts, html, candidates),
         }
         alone = seconds(works["lxml parses"], args.repeat)

@@ -28,7 +28,7 @@ from prill.evaluators.baselines import SelfReport
 from prill.evaluators.fitted.fit import HARDENED_FAMILIES, examples, fit
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.labels import gold_labels, grouped_folds, task_of
-from prill.evaluators.meta.redteam import RedTeam, Trial, effect, red_team, trial, worst_by_family
+from prill.evaluators.meta.redteam import AttackTrial, RedTeam, effect, red_team, trial, worst_by_family
 from prill.io.store import BadLine, read_labels, read_trajectories
 from prill.protocols import Evaluator
 from prill.runs.redteam import markdown
@@ -114,7 +114,7 @@ def attacked(split: Sequence[tuple[Evaluator, Sequence[Trajectory]]], truths: Tr
 
 def trials(
     variant: Variant, judge: Evaluator, runs: Sequence[Trajectory], truths: Truths, before: Mapping[str, Verdict]
-) -> list[Trial]:
+) -> list[AttackTrial]:
     """One attack on one judge."""
     copies = {run.id: copy for run in runs if (copy := variant.apply(run)) is not None}
     after = verdicts(judge, copies.values())

@@ -105,9 +105,9 @@ def run(args: argparse.Namespace) -> prill.FilteredBCResult:
             "steps": args.own_steps or args.steps,
         },
         arms=[
-            prill.refine.Arm(name="self-training"),
-            prill.refine.Arm(name="filtered", judge="oracle"),
-            prill.refine.Arm(name="noisy", judge={"name": "noisy", "false_positives": 0.15, "false_negatives": 0.2}),
+            prill.refine.StudyArm(name="self-training"),
+            prill.refine.StudyArm(name="filtered", judge="oracle"),
+            prill.refine.StudyArm(name="noisy", judge={"name": "noisy", "false_positives": 0.15, "false_negatives": 0.2}),
         ],
     )
     return prill.filtered_bc(study)

@@ -29,8 +29,8 @@ from prill.papers.structured_reflection.agent import (
 from prill.papers.structured_reflection.memory import Rules, memory_of
 from prill.papers.structured_reflection.screen import read_screen
 from prill.protocols import Learner
-from prill.refine.outcomes import Results
-from prill.refine.reflexion import Challenge, Play, Stage, play_again
+from prill.refine.outcomes import ReflexionResults
+from prill.refine.reflexion import Challenge, PlaySettings, ReflexionProgress, play_again
 from prill.refine.retries import RetrySpec
 from prill.refine.trials import category_means, completion, more_than_lost, paired_t, solved_by, within
 from prill.types import Task, Trajectory
@@ -52,12 +52,12 @@ def challenge(name: str, seed: int, slips: Sequence[int], misjudged: int, spec: 
     return Challenge(name=f"{name}-s{seed}", id=lambda number: f"{name}-s{seed}-a{number}", task=task, learner=learner)
 
 
-async def played(out: Path, challenges: Sequence[Challenge[Any]], attempts: int, browser: Chromium) -> Results:
+async def played(out: Path, challenges: Sequence[Challenge[Any]], attempts: int, browser: Chromium) -> ReflexionResults:
     """Every challenge, as often as it takes."""
     environment = MiniWoB(out / "images", browser=browser, text="html", boxes=True)
-    play: Play[Any] = Play(oracle=lambda one, attempt: one.grade(attempt))
+    play: PlaySettings[Any] = PlaySettings(oracle=lambda one, attempt: one.grade(attempt))
 
-    def show(stage: Stage) -> None:
+    def show(stage: ReflexionProgress) -> None:
         print(f"\r{stage.move} attempt {stage.attempt + 1}: {stage.done}/{stage.total}   ", end="", file=sys.stderr, flush=True)
 
     pool: Pool[Any] = Pool([environment])
@@ -90,7 +90,7 @@ def departs(attempt: Trajectory) -> bool:
     return tuple(line_of(step.action) for step in steps) != memory.prefix or any(step.thought != REPLAYED for step in steps)
 
 
-def tables(results: Results, attempts: dict[str, Trajectory]) -> Iterator[str]:
+def tables(results: ReflexionResults, attempts: dict[str, Trajectory]) -> Iterator[str]:
     """What came of it, as Markdown."""
     solved, published = solved_by(results.tasks), read_paper("structured-reflection")
     paper = {name: [100 * share for share in published.tasks[name]] for name in published.categories[CATEGORY]}
@@ -135,7 +135,7 @@ def main() -> None:
         for seed in range(args.seeds)
     ]
 
-    async def run() -> Results:
+    async def run() -> ReflexionResults:
         browser = Chromium()
         try:
             return await played(args.out, every, args.attempts, browser)

@@ -30,10 +30,10 @@ from prill.evaluators.metrics import intervals, wilson
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.agent import Synapse, SynapseSpec
 from prill.papers.synapse.growth import grow
-from prill.papers.synapse.memory import Memory
+from prill.papers.synapse.memory import ExemplarMemory
 from prill.protocols import Form, LanguageModel, Message, Reply
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
-from prill.ui.report.lines import Line, Point, line_chart
+from prill.ui.report.lines import PlotLine, PlotPoint, line_chart
 from tests.support.programmatic.synapse import ExemplarFollower
 
 JUDGE = EvaluatorInfo(name="benchmark", version="1")
@@ -87,7 +87,7 @@ def spoilt(block: str, page: str) -> str:
 
 
 async def played(
-    environment: MiniWoB, task: str, seed: int, model: LanguageModel, memory: Memory, spec: SynapseSpec
+    environment: MiniWoB, task: str, seed: int, model: LanguageModel, memory: ExemplarMemory, spec: SynapseSpec
 ) -> tuple[Trajectory, LabelRecord]:
     """One episode, and what the page says of it."""
     of = await environment.task(task, seed)
@@ -103,7 +103,7 @@ def verdict(run: Trajectory) -> Verdict:
 async def attempts(environment: MiniWoB, task: str, *, wrong: bool) -> list[Trajectory]:
     """Runs of the task that did well, or did not."""
     found = list[Trajectory]()
-    shipped = Memory.load(None, TfidfEmbedder())
+    shipped = ExemplarMemory.load(None, TfidfEmbedder())
     for seed in range(2000, 2040):
         model: LanguageModel = Erring() if wrong else ExemplarFollower()
         run, label = await played(environment, task, seed, model, shipped, SynapseSpec(retrieval=False))
@@ -143,14 +143,14 @@ async def play(log: Path, tasks: Sequence[str], rounds: int) -> None:
                 task: Runs(await attempts(environment, task, wrong=False), await attempts(environment, task, wrong=True))
                 for task in tasks
             }
-            abstractions = Memory.load(None, TfidfEmbedder()).abstractions
+            abstractions = ExemplarMemory.load(None, TfidfEmbedder()).abstractions
             for level, number in left:
                 random = Random(number)
                 kept = [run for found in runs.values() for run in found.drawn(level, random)]
                 random.shuffle(kept)  # of two that are as like the present task, the model takes the last
                 labels = {run.id: not run.id.endswith(" wrong") for run in kept}
                 verdicts = {run.id: verdict(run) for run in kept}
-                grown = await grow(Memory([], abstractions, embedder=TfidfEmbedder()), kept, verdicts, labels=labels)
+                grown = await grow(ExemplarMemory([], abstractions, embedder=TfidfEmbedder()), kept, verdicts, labels=labels)
                 for task in tasks:
                     if (level, number, task) in done:
                         continue
@@ -175,10 +175,10 @@ def read(log: Path) -> list[Episode]:
     return [msgspec.json.decode(line, type=Episode) for line in lines if line.endswith(b"\n")]
 
 
-def table(episodes: Sequence[Episode]) -> list[Point]:
+def table(episodes: Sequence[Episode]) -> list[PlotPoint]:
     """Prints a line for each precision of the judge."""
     print("| judge's precision | exemplars of a memory, of them wrong | success of the agent | 95 % |\n|---|---|---|---|")
-    points = list[Point]()
+    points = list[PlotPoint]()
     for level in sorted({one.level for one in episodes}, reverse=True):
         here = [one for one in episodes if one.level == level]
         points.append(point(level, here))
@@ -187,13 +187,13 @@ def table(episodes: Sequence[Episode]) -> list[Point]:
     return points
 
 
-def point(level: float, episodes: Sequence[Episode]) -> Point:
+def point(level: float, episodes: Sequence[Episode]) -> PlotPoint:
     """How many episodes went well, as a point of the picture; a dot for each task."""
     of_task = [[one.success for one in episodes if one.task == task] for task in dict.fromkeys(one.task for one in episodes)]
     total, count = sum(map(sum, of_task)), len(episodes)
     low, high = interval(of_task)
     words = f"{total} of {count} ({total / count:.2f}) | {low:.2f} to {high:.2f}"
-    return Point(level, total / count, low, high, words, [(level, sum(good) / len(good)) for good in of_task])
+    return PlotPoint(level, total / count, low, high, words, [(level, sum(good) / len(good)) for good in of_task])
 
 
 def interval(of_task: Sequence[Sequence[bool]]) -> tuple[float, float]:
@@ -220,7 +220,7 @@ def main() -> None:
     asyncio.run(play(args.log, tasks, args.rounds))
     points = table([one for one in read(args.log) if one.of == ",".join(tasks) and one.round < args.rounds])
     if args.svg:
-        line = Line("success of the agent; a dot is one task", points)
+        line = PlotLine("success of the agent; a dot is one task", points)
         args.svg.write_text(line_chart("Success against the judge's precision", "share of accepted runs that did well", [line]))
 
 

@@ -63,7 +63,7 @@ class CaptionTally(RunTally):
         self.note(line.message)
 
 
-class Asking(TypedDict, total=False):
+class CaptionOptions(TypedDict, total=False):
     """How captions are asked for: how many at once (default: the captioner's number, or 16), whether what the file holds is
     kept (default: yes), and whether failures in it are tried again. After `stop` is set no new picture is begun. The workers of
     an `engine`, by name or made already, share the calls at once (`prill.scoring.engines`)."""
@@ -83,7 +83,7 @@ async def caption_files(
     *,
     last: int | None = None,
     limit: int | None = None,
-    **asking: Unpack[Asking],
+    **asking: Unpack[CaptionOptions],
 ) -> CaptionTally:
     """Captions the screenshots of trajectory files into a caption file. The same call resumes.
 
@@ -114,7 +114,7 @@ async def caption_files(
     return tally
 
 
-class Picture(NamedTuple):
+class ScreenshotFile(NamedTuple):
     """A screenshot file, with the page text and the recorded caption of the first state that it shows."""
 
     path: str
@@ -125,7 +125,7 @@ class Picture(NamedTuple):
 @contextmanager
 def screenshots_in(
     paths: Sequence[str | os.PathLike[str]], *, last: int | None = None, limit: int | None = None
-) -> Iterator[tuple[Callable[[], Iterator[Picture]], CaptionTally]]:
+) -> Iterator[tuple[Callable[[], Iterator[ScreenshotFile]], CaptionTally]]:
     """The screenshot files of trajectories in the order in which they come up, each once, and the beginning of a tally.
 
     They wait in a temporary database; no picture is opened for it. Raises UsageError where there is none.
@@ -145,7 +145,10 @@ def screenshots_in(
         (tally.files,) = files.execute("SELECT COUNT(*) FROM files").fetchone()
         if not tally.files:
             raise UsageError(f"{', '.join(map(str, intake.paths))}: no state has a screenshot; there is nothing to caption")
-        yield lambda: (Picture(*row) for row in files.execute("SELECT path, text, caption FROM files ORDER BY number")), tally
+        yield (
+            lambda: (ScreenshotFile(*row) for row in files.execute("SELECT path, text, caption FROM files ORDER BY number")),
+            tally,
+        )
 
 
 def expect_pictures(captioner: Captioner, engine: object = None) -> None:
@@ -156,7 +159,7 @@ def expect_pictures(captioner: Captioner, engine: object = None) -> None:
 
 
 async def caption_pictures(
-    pictures: Iterator[Picture],
+    pictures: Iterator[ScreenshotFile],
     captioner: Captioner,
     output: str | os.PathLike[str],
     tally: CaptionTally,
@@ -197,7 +200,7 @@ class _Run:
     unreadable: list[str] = field(default_factory=list)
     begun: set[str] = field(default_factory=set)
 
-    async def work(self, pictures: Iterator[Picture], workers: int) -> None:
+    async def work(self, pictures: Iterator[ScreenshotFile], workers: int) -> None:
         """Captions the files, so many at a time. After a first error no file is begun; it is raised when the others ended."""
 
         async def one_after_another() -> None:
@@ -213,7 +216,7 @@ class _Run:
             if isinstance(result, BaseException):
                 raise result
 
-    async def _caption(self, picture: Picture) -> None:
+    async def _caption(self, picture: ScreenshotFile) -> None:
         path = picture.path
         try:
             id = await asyncio.to_thread(image_id, path)
@@ -264,7 +267,7 @@ class CaptionShard:
             with CaptionLog(path, captioner.name) as log:
                 run = _Run(captioner, log, tally, StopFile(self.folder), lambda tally: None)
                 run.begun.update(caption.id for caption in _captions(path, log))  # by one that died here
-                await run.work((Picture(path, "", None) for path in todo.pictures), todo.shard.share(self.concurrency))
+                await run.work((ScreenshotFile(path, "", None) for path in todo.pictures), todo.shard.share(self.concurrency))
             ended.usage, ended.unreadable = tally.usage, run.unreadable
         except PrillError as error:
             ended.fail(error, self.folder)
@@ -299,7 +302,7 @@ async def _caption_elsewhere(
     tally: CaptionTally,
     stop: asyncio.Event,
     progress: Callable[[CaptionTally], None],
-    pictures: Iterator[Picture],
+    pictures: Iterator[ScreenshotFile],
     workers: int,
     resume: bool,
 ) -> None:

@@ -151,7 +151,7 @@ def _overlap(a: TextBox, b: TextBox) -> float:
 # The engines: loaded on first use, one of a kind in a process, one picture at a time
 
 
-class Engine:
+class OCREngine:
     """An OCR engine with a thread of its own: engines keep state between the parts of one reading."""
 
     def __init__(self, name: EngineName, threads: int | None, paragraphs: bool) -> None:
@@ -170,15 +170,15 @@ class Engine:
         return tuple(box for box in boxes if box.text and box.confidence >= CONFIDENCE_FLOOR[self.name])
 
 
-_engines: dict[tuple[int, EngineName, int | None, bool], Engine] = {}
+_engines: dict[tuple[int, EngineName, int | None, bool], OCREngine] = {}
 _lock = threading.Lock()
 
 
-def shared_engine(name: EngineName, threads: int | None, paragraphs: bool = False) -> Engine:
+def shared_engine(name: EngineName, threads: int | None, paragraphs: bool = False) -> OCREngine:
     """The one engine of this process with these settings; nothing is loaded before its first reading."""
     with _lock:
         # The process id is part of the key because the thread of an engine does not survive a fork.
-        return _engines.setdefault((os.getpid(), name, threads, paragraphs), Engine(name, threads, paragraphs))
+        return _engines.setdefault((os.getpid(), name, threads, paragraphs), OCREngine(name, threads, paragraphs))
 
 
 def _box(row: Row, width: int, height: int) -> TextBox:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from prill.config.registry import Entry, Maker, Option, OptionError, Registry, options_of, read_options
+from prill.config.registry import Maker, Option, OptionError, Registry, RegistryEntry, options_of, read_options
 from prill.config.values import PartConfig, name_of
 from prill.errors import UsageError
 from prill.io.store import BadLine, read_trajectories
@@ -18,12 +18,14 @@ from prill.protocols import Captioner, LanguageModel
 CAPTIONERS = Registry(
     "captioner",
     {
-        "given": Entry("captions that were recorded with the states", "prill.captioner.recorded:GivenCaption"),
-        "text": Entry("the recorded page text or UI tree", "prill.captioner.recorded:TextState"),
-        "ocr": Entry("text read on the screenshot, by rapidocr", "prill.captioner.registry:ocr"),
-        "easyocr": Entry("text read on the screenshot, by easyocr", "prill.captioner.registry:easyocr"),
-        "vlm": Entry("a vision-language model describes the screenshot", "prill.captioner.vision:VLMCaptioner"),
-        "file": Entry("captions of prill caption, by the picture; FILE.jsonl for short", "prill.captioner.files:FileCaptioner"),
+        "given": RegistryEntry("captions that were recorded with the states", "prill.captioner.recorded:GivenCaption"),
+        "text": RegistryEntry("the recorded page text or UI tree", "prill.captioner.recorded:TextState"),
+        "ocr": RegistryEntry("text read on the screenshot, by rapidocr", "prill.captioner.registry:ocr"),
+        "easyocr": RegistryEntry("text read on the screenshot, by easyocr", "prill.captioner.registry:easyocr"),
+        "vlm": RegistryEntry("a vision-language model describes the screenshot", "prill.captioner.vision:VLMCaptioner"),
+        "file": RegistryEntry(
+            "captions of prill caption, by the picture; FILE.jsonl for short", "prill.captioner.files:FileCaptioner"
+        ),
     },
     "prill.captioners",
 )

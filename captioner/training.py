@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 import msgspec
 from msgspec import Meta
 
-from prill.captioner.bulk import Asking, CaptionTally, Picture, caption_pictures, screenshots_in
+from prill.captioner.bulk import CaptionOptions, CaptionTally, ScreenshotFile, caption_pictures, screenshots_in
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, read_captions, read_decisions
 from prill.captioner.vision import VLMCaptioner, request_words
@@ -83,7 +83,7 @@ async def training_data(
     *,
     last: int | None = None,
     limit: int | None = None,
-    **asking: Unpack[Asking],
+    **asking: Unpack[CaptionOptions],
 ) -> TrainingTally:
     """Asks for captions of the screenshots of trajectory files, and writes training rows. The same call resumes.
 
@@ -115,7 +115,7 @@ async def training_data(
         check_output(root / CAPTIONS, "captions", paths, continued=asking.get("resume", True))
         make_folder(root / CAPTIONS)
         sieve, stop, progress = _Sieve(spec), asking.get("stop"), asking.get("progress")
-        kept: list[Picture] = []
+        kept: list[ScreenshotFile] = []
         for picture in pictures():
             if stop is not None and stop.is_set():
                 break
@@ -208,7 +208,7 @@ class _Sieve:
         self._looks = _Looks()
         self._ids: set[str] = set()
 
-    def passes(self, picture: Picture) -> bool:
+    def passes(self, picture: ScreenshotFile) -> bool:
         """Whether a picture is worth asking about; where it is not, that is noted."""
         try:
             id, bits = image_id(picture.path), looks_of(picture.path)

@@ -5,26 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from prill.config.registry import Entry, Registry, options_of, read_options
+from prill.config.registry import Registry, RegistryEntry, options_of, read_options
 from prill.errors import UsageError
 from prill.protocols import Environment
 
 ENVIRONMENTS = Registry(
     "environment",
     {
-        "miniwob": Entry("MiniWoB++ in the system's Chromium", "prill.emulators.miniwob.environment:MiniWoB"),
-        "webarena": Entry("WebArena's tasks on its sites", "prill.emulators.webarena.environment:webarena"),
-        "airline": Entry("an airline's desk, with progress", "prill.papers.step.airline.environment:airline"),
-        "web": Entry("any web page in the system's Chromium", "prill.emulators.browser.environment:BrowserEnvironment"),
-        "browsergym": Entry(
+        "miniwob": RegistryEntry("MiniWoB++ in the system's Chromium", "prill.emulators.miniwob.environment:MiniWoB"),
+        "webarena": RegistryEntry("WebArena's tasks on its sites", "prill.emulators.webarena.environment:webarena"),
+        "airline": RegistryEntry("an airline's desk, with progress", "prill.papers.step.airline.environment:airline"),
+        "web": RegistryEntry("any web page in the system's Chromium", "prill.emulators.browser.environment:BrowserEnvironment"),
+        "browsergym": RegistryEntry(
             "tasks of BrowserGym, which has to be installed beside prill, with its own rewards",
             "prill.emulators.browsergym.environment:BrowserGym",
         ),
-        "mind2web": Entry(
+        "mind2web": RegistryEntry(
             "recorded turns of Mind2Web and MT-Mind2Web, step by step", "prill.papers.mind2web.environment:Mind2Web"
         ),
-        "android": Entry("an Android device or emulator, through adb or Appium", "prill.emulators.android.environment:Android"),
-        "ios": Entry("an iOS simulator, through idb", "prill.emulators.ios.environment:Ios"),
+        "android": RegistryEntry(
+            "an Android device or emulator, through adb or Appium", "prill.emulators.android.environment:Android"
+        ),
+        "ios": RegistryEntry("an iOS simulator, through idb", "prill.emulators.ios.environment:Ios"),
     },
     "prill.environments",
 )

@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"\s*\[?(\d+)\]?(?:\s.*)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class Widget:
     """One widget. `box` is (left, top, right, bottom) as fractions of the screen; `states` holds pairs, ("checked", "true")."""
 
     role: str
@@ -28,17 +28,17 @@ class Element:
         return (left + right) / 2, (top + bottom) / 2
 
 
-def describe(elements: Sequence[Element]) -> str:
+def describe(elements: Sequence[Widget]) -> str:
     """The text. Ids are places in the sequence, from 1: they hold for this screen only."""
     return "\n".join(_line(number, element) for number, element in enumerate(elements, 1))
 
 
-def _line(number: int, element: Element) -> str:
+def _line(number: int, element: Widget) -> str:
     states = (f"{name}: {value}" for name, value in element.states)
     return "\t" * element.depth + " ".join([f"[{number}]", element.role, repr(element.name), *states])
 
 
-def place_of(action: Action, elements: Sequence[Element]) -> Point | None:
+def place_of(action: Action, elements: Sequence[Widget]) -> Point | None:
     """Where the action is to happen: its point, else the middle of the element whose line (`[3] …`) or id `target` gives.
 
     None when there is no such element, so that nothing can be done.
@@ -51,7 +51,7 @@ def place_of(action: Action, elements: Sequence[Element]) -> Point | None:
     return elements[int(number[1]) - 1].centre
 
 
-def located(action: Action, elements: Sequence[Element]) -> Action:
+def located(action: Action, elements: Sequence[Widget]) -> Action:
     """The action with its place as point and its element's line as target; as it is where it names no element of these."""
     number = None if action.target is None else _NUMBER.fullmatch(action.target)
     if number is None or not 1 <= int(number[1]) <= len(elements):

@@ -32,7 +32,7 @@ DRAWS = 2000
 SEED = 20240409
 _STILL = 1e-12  # a standard error that is nothing but rounding
 _Z = 1.959964  # the 97.5 % quantile of the normal distribution
-_MOST_CELLS = 4_000_000  # of an array of draws: more are made in several batches
+_MAX_CELLS = 4_000_000  # of an array of draws: more are made in several batches
 # Below this the bootstrap promises too much: over 8 tasks 84 to 92 % of its 95 % intervals hold the truth (docs/results.md).
 FEW_CLUSTERS = 20
 _FEW_LEVELS = 8  # of score, up to which clusters are counted in tables, where equal ones share one draw
@@ -123,7 +123,7 @@ def bootstrap(clusters: NDArray[Any], statistic: Statistic = figures) -> tuple[N
     # Clusters with equal counts are interchangeable: drawing kinds with their shares is the same and far cheaper.
     kinds, shares = np.unique(clusters, axis=0, return_counts=True)
     generator = np.random.default_rng(SEED)
-    batch = max(1, _MOST_CELLS // len(kinds))
+    batch = max(1, _MAX_CELLS // len(kinds))
     drawn = []
     for start in range(0, DRAWS, batch):
         weights = generator.multinomial(len(clusters), shares / len(clusters), size=min(batch, DRAWS - start))

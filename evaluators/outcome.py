@@ -57,7 +57,7 @@ PresetName = Literal["prill", "paper"]
 
 
 @dataclass(frozen=True, slots=True)
-class Preset:
+class JudgePreset:
     """What a preset decides. Raise `version` when one of these changes."""
 
     version: str
@@ -72,9 +72,9 @@ class Preset:
         return self.answer_on_the_web if trajectory.task.platform == "web" else self.answer_on_devices
 
 
-_PRILL = Preset("3", STATUS, answer_on_the_web=True, answer_on_devices=True)
-_PAPER_TEXT = Preset("2", PAPER_STATUS, answer_on_the_web=True, answer_on_devices=False)
-_PAPER_VISION = Preset("2", PAPER_STATUS, answer_on_the_web=False, answer_on_devices=True)
+_PRILL = JudgePreset("3", STATUS, answer_on_the_web=True, answer_on_devices=True)
+_PAPER_TEXT = JudgePreset("2", PAPER_STATUS, answer_on_the_web=True, answer_on_devices=False)
+_PAPER_VISION = JudgePreset("2", PAPER_STATUS, answer_on_the_web=False, answer_on_devices=True)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,7 +115,7 @@ class OutcomeJudge(VLMSpec, ModelJudge):
     the answer. Rewards are the paper's: 0 for each step, and for the last one 1 after success.
     """
 
-    paper: ClassVar[Preset]
+    paper: ClassVar[JudgePreset]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,7 +127,7 @@ class OutcomeJudge(VLMSpec, ModelJudge):
             raise UsageError("a reply of one word states no number: leave probability at token, or form at thoughts")
 
     @property
-    def _preset(self) -> Preset:
+    def _preset(self) -> JudgePreset:
         return self.paper if self.preset == "paper" else _PRILL
 
     @property
@@ -213,7 +213,7 @@ class VLMJudge(OutcomeJudge):
     prompt_names: ClassVar[tuple[str, ...]] = ("web_vision", "device_vision")
     main_prompts: ClassVar[tuple[str, ...]] = prompt_names
     paper_prompts: ClassVar[tuple[str, ...]] = ("paper_web_vision", "paper_device_vision")
-    paper: ClassVar[Preset] = _PAPER_VISION
+    paper: ClassVar[JudgePreset] = _PAPER_VISION
 
     def _frames(self, trajectory: Trajectory) -> list[State]:
         return frames_of(trajectory, 1 if self.preset == "paper" else self.frames)
@@ -274,7 +274,7 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
     prompt_names: ClassVar[tuple[str, ...]] = ("web_text", "device_text")
     main_prompts: ClassVar[tuple[str, ...]] = prompt_names
     paper_prompts: ClassVar[tuple[str, ...]] = ("paper_web_text", "paper_device_text")
-    paper: ClassVar[Preset] = _PAPER_TEXT
+    paper: ClassVar[JudgePreset] = _PAPER_TEXT
 
     def _params(self) -> dict[str, Any]:
         return {"captioner": self.captioner.name, **super()._params()}

@@ -1,7 +1,7 @@
 """Judges by name: the same description makes a judge from Python keywords, a TOML or JSON table, or the command line.
 
 A description has the judge's name under `name`, and its options beside it: those of the judge, those of the model it
-asks (`base_url`, `budget_usd`, …), and those that go around any judge (`Around`).
+asks (`base_url`, `budget_usd`, …), and those that go around any judge (`JudgeWrappers`).
 
     name = "cascade"
     band = [0.2, 1.0]
@@ -31,7 +31,7 @@ from msgspec import Meta
 
 from prill.captioner.registry import CaptionerConfig, captioner_for, make_captioner
 from prill.checks import expect_judge
-from prill.config.registry import Entry, Maker, Option, OptionError, Registry, nearest, options_of, read_options
+from prill.config.registry import Maker, Option, OptionError, Registry, RegistryEntry, nearest, options_of, read_options
 from prill.config.toml import read_table
 from prill.config.values import PartConfig, name_of
 from prill.errors import UsageError
@@ -50,28 +50,34 @@ _log = logging.getLogger("prill.runs")
 JUDGES = Registry(
     "judge",
     {
-        "vlm": Entry("a vision-language model sees screenshots", "prill.evaluators.outcome:VLMJudge"),
-        "modular": Entry("a captioner, then a language model that reads the caption", "prill.evaluators.outcome:CaptionJudge"),
-        "steps": Entry("a label and a reward for every action", "prill.evaluators.steps:StepJudge"),
-        "webjudge": Entry("key points, a grade for every frame, then the verdict", "prill.evaluators.webjudge:WebJudge"),
-        "rubric": Entry("criteria of the goal, each with the step that shows it", "prill.evaluators.rubric:RubricJudge"),
-        "vote": Entry("samples of one judge, or several judges", f"{_HERE}:vote"),
-        "cascade": Entry("a cheap judge, and another where it is unsure", f"{_HERE}:cascade"),
-        "ensemble": Entry("the weighted mean of several judges", f"{_HERE}:ensemble"),
-        "student": Entry("a judge fitted to labels (prill fit)", f"{_HERE}:student"),
-        "prior": Entry("the same, from telemetry alone", f"{_HERE}:prior"),
-        "oracle": Entry("the labels themselves", f"{_HERE}:label_oracle"),
-        "noisy": Entry("the labels with errors on purpose", f"{_HERE}:noisy"),
-        "self-report": Entry("success when the agent says so", "prill.evaluators.baselines:SelfReport"),
-        "always-fail": Entry("failure, always", f"{_HERE}:always_fail"),
-        "always-success": Entry("success, always", f"{_HERE}:always_success"),
+        "vlm": RegistryEntry("a vision-language model sees screenshots", "prill.evaluators.outcome:VLMJudge"),
+        "modular": RegistryEntry(
+            "a captioner, then a language model that reads the caption", "prill.evaluators.outcome:CaptionJudge"
+        ),
+        "steps": RegistryEntry("a label and a reward for every action", "prill.evaluators.steps:StepJudge"),
+        "webjudge": RegistryEntry(
+            "key points, a grade for every frame, then the verdict", "prill.evaluators.webjudge:WebJudge"
+        ),
+        "rubric": RegistryEntry(
+            "criteria of the goal, each with the step that shows it", "prill.evaluators.rubric:RubricJudge"
+        ),
+        "vote": RegistryEntry("samples of one judge, or several judges", f"{_HERE}:vote"),
+        "cascade": RegistryEntry("a cheap judge, and another where it is unsure", f"{_HERE}:cascade"),
+        "ensemble": RegistryEntry("the weighted mean of several judges", f"{_HERE}:ensemble"),
+        "student": RegistryEntry("a judge fitted to labels (prill fit)", f"{_HERE}:student"),
+        "prior": RegistryEntry("the same, from telemetry alone", f"{_HERE}:prior"),
+        "oracle": RegistryEntry("the labels themselves", f"{_HERE}:label_oracle"),
+        "noisy": RegistryEntry("the labels with errors on purpose", f"{_HERE}:noisy"),
+        "self-report": RegistryEntry("success when the agent says so", "prill.evaluators.baselines:SelfReport"),
+        "always-fail": RegistryEntry("failure, always", f"{_HERE}:always_fail"),
+        "always-success": RegistryEntry("success, always", f"{_HERE}:always_success"),
     },
     "prill.evaluators",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Around:
+class JudgeWrappers:
     """What can go around any judge, from the inside out."""
 
     mark_points: Annotated[bool, Meta(description="draw what the agent touched on the screenshots shown")] = False
@@ -102,7 +108,7 @@ class Around:
         return judge
 
 
-AROUND = tuple(part.name for part in fields(Around))
+WRAPPER_OPTIONS = tuple(part.name for part in fields(JudgeWrappers))
 
 
 class JudgeConfig(PartConfig):
@@ -118,7 +124,7 @@ class JudgeConfig(PartConfig):
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """The options of the judge that a table names, and those that go around any judge."""
-        name, around = str(table.get("name")), options_of(Around)
+        name, around = str(table.get("name")), options_of(JudgeWrappers)
         if name.endswith(DESCRIPTIONS):  # besides, what every judge of the file takes that leaves it open
             return {"captioner": judge_options("modular")["captioner"], **around}
         return {**around, **judge_options(name)}
@@ -188,7 +194,7 @@ def make_judge(
         except RecursionError:
             raise UsageError(f"{place}judges of judges without end: one names itself, or they are too many") from None
     expect_judge(judge)
-    return Around(**read_options(Around, options, "a judge that is made already", lax=lax)).put_around(judge)
+    return JudgeWrappers(**read_options(JudgeWrappers, options, "a judge that is made already", lax=lax)).put_around(judge)
 
 
 def make_run_judge(
@@ -341,8 +347,8 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
     if blind and "captioner" not in table and context.choose_captioner:
         table["captioner"] = context.choose_captioner()
     of_model = [option for option in model_options(table.get("model")) if option not in own] if asks_model else []
-    _refuse_unknown(table, name, [*own, *of_model, *AROUND], place)
-    around = {key: table.pop(key) for key in AROUND if key in table and key not in own}
+    _refuse_unknown(table, name, [*own, *of_model, *WRAPPER_OPTIONS], place)
+    around = {key: table.pop(key) for key in WRAPPER_OPTIONS if key in table and key not in own}
     settings = {key: table.pop(key) for key in of_model if key in table}
     parts = {
         LanguageModel: lambda model, at: _model(model, at, place, context.lax, settings),
@@ -357,7 +363,7 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
         expect_judge(judge)
     except UsageError as error:
         raise UsageError(f"{place}{name}: {error}") from None
-    return Around(**read_options(Around, around, what, place=place, lax=context.lax)).put_around(judge)
+    return JudgeWrappers(**read_options(JudgeWrappers, around, what, place=place, lax=context.lax)).put_around(judge)
 
 
 def _model(model: Any, at: str, place: str, lax: bool, settings: Mapping[str, Any]) -> LanguageModel:

@@ -29,7 +29,7 @@ from prill.models.replies import RecordFormat
 from prill.protocols import Form, Message, Reply
 from prill.types import Criterion, Findings, Task, Trajectory
 
-_MOST_CRITERIA = 20  # more do not fit one reply, and then they overlap
+_MAX_CRITERIA = 20  # more do not fit one reply, and then they overlap
 
 
 # Bounds that a model's reply keeps to where its endpoint enforces schemas; what is a little longer is read all the same.
@@ -70,11 +70,11 @@ class Rubric:
         ValueError: There are too few or too many criteria, or one occurs twice.
     """
 
-    criteria: Annotated[tuple[RubricCriterion, ...], Meta(extra_json_schema={"minItems": 1, "maxItems": _MOST_CRITERIA})]
+    criteria: Annotated[tuple[RubricCriterion, ...], Meta(extra_json_schema={"minItems": 1, "maxItems": _MAX_CRITERIA})]
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.criteria) <= _MOST_CRITERIA:
-            raise ValueError(f"{len(self.criteria)} criteria: give 1 to {_MOST_CRITERIA}")
+        if not 1 <= len(self.criteria) <= _MAX_CRITERIA:
+            raise ValueError(f"{len(self.criteria)} criteria: give 1 to {_MAX_CRITERIA}")
         texts = [" ".join(criterion.text.casefold().split()) for criterion in self.criteria]
         if repeat := next((c.text for i, c in enumerate(self.criteria) if texts[i] in texts[:i]), None):
             raise ValueError(f"{repeat!r} occurs twice")
@@ -161,7 +161,7 @@ def _check_fields(row: Mapping[str, object], names: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CriterionFinding:
     """The judgement of one criterion, by its number from 1. `step` is the state that shows it; -1 or None: none."""
 
     criterion: int
@@ -174,7 +174,7 @@ class Finding:
 class Assessment:
     """The judgement of all criteria, and what happened besides. `obstacle` says why nobody could have done the task."""
 
-    criteria: Annotated[tuple[Finding, ...], Meta(extra_json_schema={"minItems": 1, "maxItems": _MOST_CRITERIA})]
+    criteria: Annotated[tuple[CriterionFinding, ...], Meta(extra_json_schema={"minItems": 1, "maxItems": _MAX_CRITERIA})]
     side_effects: Annotated[tuple[_Sentence, ...], Meta(extra_json_schema={"maxItems": _SIDE_EFFECTS})]
     obstacle_reason: _Sentence
     obstacle: Literal["none", "captcha", "login_wall", "unreachable", "impossible"]
@@ -185,7 +185,7 @@ class Relevance:
     """What a frame shows, and how much it tells of each criterion, in their order."""
 
     description: Annotated[str, Meta(extra_json_schema={"maxLength": 1000})]
-    scores: Annotated[tuple[Literal[1, 2, 3, 4, 5], ...], Meta(extra_json_schema={"minItems": 1, "maxItems": _MOST_CRITERIA})]
+    scores: Annotated[tuple[Literal[1, 2, 3, 4, 5], ...], Meta(extra_json_schema={"minItems": 1, "maxItems": _MAX_CRITERIA})]
 
 
 # The forms of reply that the three kinds of calls ask for.
@@ -238,7 +238,7 @@ def _share(criteria: Sequence[Criterion]) -> float:
     return round(met / sum(criterion.weight for criterion in criteria), 6)
 
 
-def _verify(criterion: RubricCriterion, finding: Finding, states: Set[int]) -> Criterion:
+def _verify(criterion: RubricCriterion, finding: CriterionFinding, states: Set[int]) -> Criterion:
     """The criterion with what the finding proves: only states that were shown are proof."""
     step = finding.step if finding.step in states else None
     met, reason = finding.met, finding.reason

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prill.papers.structured_reflection.agent import StructuredReflection, StructuredSpec
     from prill.papers.synapse.agent import Synapse, SynapseSpec
     from prill.papers.synapse.growth import grow as grow_exemplars
-    from prill.papers.synapse.memory import Memory as ExemplarMemory
+    from prill.papers.synapse.memory import ExemplarMemory as ExemplarMemory
     from prill.papers.synapse.runs import ExemplarsConfig, exemplars, exemplars_async
 
 __all__ = [
@@ -57,7 +57,7 @@ __all__ = [
 _HOMES = {
     "AirlineConfig": "step.airline.config",
     "ConversationsConfig": "mind2web.runs",
-    "ExemplarMemory": "synapse.memory:Memory",
+    "ExemplarMemory": "synapse.memory:ExemplarMemory",
     "ExemplarsConfig": "synapse.runs",
     "Mind2Web": "mind2web.environment",
     "Mind2WebConfig": "mind2web.config",

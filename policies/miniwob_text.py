@@ -12,7 +12,7 @@ LINE = re.compile(rf"(?P<indent> *)(?P<role>\w+)(?: (?P<name>{QUOTED}))?(?: #\d+
 
 
 @dataclass(frozen=True)
-class Element:
+class PageElement:
     """One line. `target` is what an action names it by; `inside` holds the lines that are indented below it."""
 
     target: str
@@ -20,7 +20,7 @@ class Element:
     name: str
     state: str
     depth: int
-    inside: tuple[Element, ...] = ()
+    inside: tuple[PageElement, ...] = ()
 
     def is_(self, state: str) -> bool:
         """Whether the line says so, as in `checked`."""
@@ -28,26 +28,26 @@ class Element:
 
 
 @dataclass(frozen=True)
-class Page:
+class TextPage:
     """The elements of a page in reading order, nested ones included."""
 
-    elements: tuple[Element, ...]
+    elements: tuple[PageElement, ...]
 
     @classmethod
-    def read(cls, text: str) -> Page:
+    def read(cls, text: str) -> TextPage:
         """The page that this text describes; lines of another form are left out."""
         return cls(tuple(_read(text)))
 
-    def all(self, *roles: str) -> list[Element]:
+    def all(self, *roles: str) -> list[PageElement]:
         """Every element with one of these roles."""
         return [element for element in self.elements if element.role in roles]
 
-    def named(self, role: str, name: str) -> Element:
+    def named(self, role: str, name: str) -> PageElement:
         """The first element with this role and name. Raises LookupError."""
         return named(self.all(role), name)
 
 
-def named(elements: list[Element] | tuple[Element, ...], name: str) -> Element:
+def named(elements: list[PageElement] | tuple[PageElement, ...], name: str) -> PageElement:
     """The first of these with this name. Raises LookupError."""
     for element in elements:
         if element.name == name:
@@ -55,16 +55,16 @@ def named(elements: list[Element] | tuple[Element, ...], name: str) -> Element:
     raise LookupError(f"nothing here is called {name!r}")
 
 
-def _read(text: str) -> Iterator[Element]:
+def _read(text: str) -> Iterator[PageElement]:
     lines = [match for line in text.splitlines() if (match := LINE.fullmatch(line))]
     depths = [len(match["indent"]) // 2 for match in lines]
-    elements: list[Element] = []
+    elements: list[PageElement] = []
     for at in reversed(range(len(lines))):
         match = lines[at]
         end = next((i for i in range(at + 1, len(lines)) if depths[i] <= depths[at]), len(lines))
         after = elements[len(elements) - (end - at - 1) :]
         elements.append(
-            Element(
+            PageElement(
                 target=match.string[match.end("indent") : match.start("state")],
                 role=match["role"],
                 name=json.loads(match["name"]) if match["name"] else "",

@@ -161,7 +161,7 @@ class React:
         self, task: Task, observation: Observation, page: NumberedText, done: str, advice: str
     ) -> tuple[Message, ...]:
         url = observation.url or "(unknown)"
-        turn = Turn(observation=page.text, goal=task.goal, done=done, advice=advice, url=url)
+        turn = ReactTurn(observation=page.text, goal=task.goal, done=done, advice=advice, url=url)
         return messages_of(self.spec, task.platform, turn, self.lessons)
 
     def _came_of(self, step: Step, platform: Platform) -> tuple[str, str]:
@@ -280,7 +280,7 @@ def numbered(text: str) -> NumberedText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class ReactTurn:
     """What the agent is shown before one action; the parts of a worked example besides.
 
     `done` describes the last action; `advice` takes its place where there was none that could be read.
@@ -299,11 +299,11 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class _Examples:
     wording: dict[str, str]
-    web: tuple[Turn, ...]
-    phone: tuple[Turn, ...]
+    web: tuple[ReactTurn, ...]
+    phone: tuple[ReactTurn, ...]
 
 
-def messages_of(spec: ReactSpec, platform: Platform, turn: Turn, lessons: Sequence[str]) -> tuple[Message, ...]:
+def messages_of(spec: ReactSpec, platform: Platform, turn: ReactTurn, lessons: Sequence[str]) -> tuple[Message, ...]:
     """The whole request: system text, the examples as turns already taken, and the present turn."""
     source = _examples()
     wording, examples = source.wording, source.web if platform == "web" else source.phone
@@ -333,7 +333,9 @@ def prompt_hash(spec: ReactSpec, platform: Platform) -> str:
     return content_hash(load_prompt("prill.policies", _prompt(platform)).text, _source(), settings)
 
 
-def _filled(spec: ReactSpec, platform: Platform, turn: Turn, lessons: Sequence[str], values: dict[str, str]) -> list[Message]:
+def _filled(
+    spec: ReactSpec, platform: Platform, turn: ReactTurn, lessons: Sequence[str], values: dict[str, str]
+) -> list[Message]:
     state = {
         "observation": _unticked(quoted("page", cut(turn.observation, spec.observation_tokens))),
         "goal": turn.goal,

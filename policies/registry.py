@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from prill.config.registry import Entry, Maker, Option, OptionError, Registry, options_of, read_options
+from prill.config.registry import Maker, Option, OptionError, Registry, RegistryEntry, options_of, read_options
 from prill.config.values import PartConfig, name_of
 from prill.errors import UsageError
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
@@ -15,34 +15,36 @@ from prill.types import Platform
 POLICIES = Registry(
     "policy",
     {
-        "react": Entry("a model thinks and acts on the page's text, as in WebArena", "prill.policies.react:React"),
-        "step": Entry("SteP: a stack of small policies from a library of prompts", "prill.papers.step.agent:StepAgent"),
-        "screen": Entry(
+        "react": RegistryEntry("a model thinks and acts on the page's text, as in WebArena", "prill.policies.react:React"),
+        "step": RegistryEntry("SteP: a stack of small policies from a library of prompts", "prill.papers.step.agent:StepAgent"),
+        "screen": RegistryEntry(
             "a screen model (Qwen-VL, UI-TARS, OpenAI's and Anthropic's computer use) by its own calls, on screenshots",
             "prill.policies.screen.agent:Screen",
         ),
-        "cogagent": Entry("CogAgent, on screenshots", "prill.policies.cogagent:CogAgent"),
-        "autoui": Entry("Auto-UI, on screenshots", "prill.policies.autoui:AutoUI"),
-        "structured-reflection": Entry(
+        "cogagent": RegistryEntry("CogAgent, on screenshots", "prill.policies.cogagent:CogAgent"),
+        "autoui": RegistryEntry("Auto-UI, on screenshots", "prill.policies.autoui:AutoUI"),
+        "structured-reflection": RegistryEntry(
             "a model plans all actions of a screen, and mends its first wrong step in the next attempt",
             "prill.papers.structured_reflection.agent:StructuredReflection",
         ),
-        "small-text": Entry(
+        "small-text": RegistryEntry(
             "a small model in this process chooses among a page's actions", "prill.policies.small_text:SmallText"
         ),
-        "synapse": Entry("a model imitates recorded solutions of similar tasks", "prill.papers.synapse.agent:Synapse"),
-        "mindact": Entry(
+        "synapse": RegistryEntry("a model imitates recorded solutions of similar tasks", "prill.papers.synapse.agent:Synapse"),
+        "mindact": RegistryEntry(
             "MindAct: a tournament among the candidates of a recorded page", "prill.papers.mind2web.mindact.agent:MindAct"
         ),
-        "self-map": Entry(
+        "self-map": RegistryEntry(
             "Self-MAP: MindAct that remembers like steps of earlier turns", "prill.papers.mind2web.mindact.agent:SelfMAP"
         ),
-        "synapse-mind2web": Entry(
+        "synapse-mind2web": RegistryEntry(
             "Synapse on recorded pages: the next action, after trajectories of similar tasks",
             "prill.papers.synapse.recorded:RecordedSynapse",
         ),
-        "replay": Entry("the actions of recorded trajectories again", "prill.policies.replay:HumanReplay"),
-        "scripted": Entry("MiniWoB++ by script, well or badly on purpose", "prill.policies.scripted.policy:ScriptedPolicy"),
+        "replay": RegistryEntry("the actions of recorded trajectories again", "prill.policies.replay:HumanReplay"),
+        "scripted": RegistryEntry(
+            "MiniWoB++ by script, well or badly on purpose", "prill.policies.scripted.policy:ScriptedPolicy"
+        ),
     },
     "prill.policies",
 )

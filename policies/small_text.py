@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from prill.errors import NoEvidenceError, UnparsableError
 from prill.models.prompts import clean, load_prompt
-from prill.policies.miniwob_text import Element, Page
+from prill.policies.miniwob_text import PageElement, TextPage
 from prill.protocols import Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
@@ -33,11 +33,11 @@ _VALUE = re.compile(r'value "((?:[^"\\]|\\.)*)"')
 _PLACE = re.compile(r" (#\d+)$")
 _QUOTED = re.compile(r'"([^"]+)"')
 # A page of more costs seconds a step and tells a small model little.
-_MOST_ELEMENTS, _MOST_VALUES, _MOST_CHARS, _REMEMBERED = 24, 3, 24, 2
+_MAX_ELEMENTS, _MAX_VALUES, _MAX_CHARS, _REMEMBERED = 24, 3, 24, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ActionChoice:
     """One action that the page allows: how the model writes it, and what the environment is told."""
 
     words: str
@@ -135,29 +135,29 @@ class SmallText:
             spec.model, spec.adapter, device=spec.device, dtype=spec.dtype, threads=spec.threads, batch=spec.batch
         )
 
-    def _chosen(self, choices: Sequence[Choice], weights: Sequence[float]) -> Choice:
+    def _chosen(self, choices: Sequence[ActionChoice], weights: Sequence[float]) -> ActionChoice:
         top = max(weights)
         if self.spec.temperature == 0:
             return choices[weights.index(top)]
         return self._random.choices(choices, [math.exp((w - top) / self.spec.temperature) for w in weights])[0]
 
 
-def read_page(goal: str, text: str | None) -> tuple[str, list[Choice]]:
+def read_page(goal: str, text: str | None) -> tuple[str, list[ActionChoice]]:
     """The page in few words, and every action that it allows. Raises NoEvidenceError without a text."""
     if text is None:
         raise NoEvidenceError("small-text reads the text of the page, and this state has none")
     lines: list[str] = []
-    choices: dict[str, Choice] = {}
-    above: dict[int, Element] = {}
+    choices: dict[str, ActionChoice] = {}
+    above: dict[int, PageElement] = {}
     active = 0
-    for element in Page.read(text).elements:
+    for element in TextPage.read(text).elements:
         above[element.depth] = element
         if element.role in _SHOWN or element.role in _LISTS:
             if element.role in _LISTS or (element.role == "text" and element.name):
                 lines.append(f"- {_short(element.name) if element.role == 'text' else element.role}")
             continue
         active += 1
-        if active > _MOST_ELEMENTS:
+        if active > _MAX_ELEMENTS:
             break
         label = _label(element)
         lines.append(" ".join(filter(None, (label, *_state(element)))))
@@ -166,19 +166,19 @@ def read_page(goal: str, text: str | None) -> tuple[str, list[Choice]]:
     return _plain("\n".join(lines)), list(choices.values())
 
 
-def _choices(goal: str, element: Element, label: str, owner: Element | None) -> Iterator[Choice]:
+def _choices(goal: str, element: PageElement, label: str, owner: PageElement | None) -> Iterator[ActionChoice]:
     words = f"click {label}"
     if owner is not None:  # the entries of a list that is folded have no place to click at
-        yield Choice(words, Action("select", words, target=owner.target, value=element.name))
+        yield ActionChoice(words, Action("select", words, target=owner.target, value=element.name))
         return
-    yield Choice(words, Action("click", words, target=element.target))
+    yield ActionChoice(words, Action("click", words, target=element.target))
     if element.role == "textbox":
-        for value in dict.fromkeys(_QUOTED.findall(goal)[:_MOST_VALUES]):
+        for value in dict.fromkeys(_QUOTED.findall(goal)[:_MAX_VALUES]):
             words = f"type {_plain(value)} in {label}"
-            yield Choice(words, Action("type", words, target=element.target, value=value))
+            yield ActionChoice(words, Action("type", words, target=element.target, value=value))
 
 
-def _owner(element: Element, above: dict[int, Element]) -> Element | None:
+def _owner(element: PageElement, above: dict[int, PageElement]) -> PageElement | None:
     """The list that an option stands in."""
     if element.role != "option":
         return None
@@ -186,12 +186,12 @@ def _owner(element: Element, above: dict[int, Element]) -> Element | None:
     return next((one for one in around if one.role in _LISTS), None)
 
 
-def _label(element: Element) -> str:
+def _label(element: PageElement) -> str:
     place = _PLACE.search(element.target)
     return _plain(" ".join(filter(None, (element.role, _short(element.name), place[1] if place else ""))))
 
 
-def _state(element: Element) -> Iterator[str]:
+def _state(element: PageElement) -> Iterator[str]:
     held = _VALUE.search(element.state)
     rest = _VALUE.sub("", element.state).split()
     yield from (word for word in rest if word in _STATES)
@@ -200,7 +200,7 @@ def _state(element: Element) -> Iterator[str]:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _MOST_CHARS else f"{name[: _MOST_CHARS - 2]}.."
+    return name if len(name) <= _MAX_CHARS else f"{name[: _MAX_CHARS - 2]}.."
 
 
 def _plain(text: str) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _START_TIMEOUT = 30.0
 
 
-class Served:
+class LocalSite:
     """The base of such sites: `with Shop() as shop: shop.url`, or `async with`. It can be opened again after it was closed.
 
     `port` is that of the first application, the others take the next ones; 0: any free ones. Raises UsageError for a number

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from prill.refine.demonstration import PlainTeacher, Teacher
     from prill.refine.export import ExportSpec, export_rows
     from prill.refine.filter import FilterSpec, filter_steps
-    from prill.refine.filtered_bc import Arm, Study, run_study
+    from prill.refine.filtered_bc import Study, StudyArm, run_study
     from prill.refine.outcomes import read_results, table_lines, table_of
     from prill.refine.reflector import Reflective, Reflector, ReflectorSpec, challenges_of
-    from prill.refine.reflexion import Challenge, Play, play_again
+    from prill.refine.reflexion import Challenge, PlaySettings, play_again
     from prill.refine.results import results_of, results_text, write_results
     from prill.refine.retries import RetrySpec, with_second_opinion
     from prill.refine.rows import dpo_rows, kto_rows, sft_rows
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from prill.refine.training.train import check_training, train
 
 __all__ = [
-    "Arm",
     "Challenge",
     "ExportSpec",
     "FilterSpec",
     "PlainTeacher",
-    "Play",
+    "PlaySettings",
     "Reflective",
     "Reflector",
     "ReflectorSpec",
     "RetrySpec",
     "Study",
+    "StudyArm",
     "Teacher",
     "TrainSpec",
     "challenges_of",
@@ -54,12 +54,12 @@ __all__ = [
     "write_results",
 ]
 _HOMES = {
-    "Arm": "filtered_bc",
+    "StudyArm": "filtered_bc",
     "Challenge": "reflexion",
     "ExportSpec": "export",
     "FilterSpec": "filter",
     "PlainTeacher": "demonstration",
-    "Play": "reflexion",
+    "PlaySettings": "reflexion",
     "Reflective": "reflector",
     "Reflector": "reflector",
     "ReflectorSpec": "reflector",

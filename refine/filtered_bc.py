@@ -1,6 +1,6 @@
 """Filtered behavioural cloning in rounds: play, judge, keep what was judged good, train, play again on tasks held out.
 
-What plays comes in from outside (`World`), and the folder of a study holds every stage: the same call goes on where the last
+What plays comes in from outside (`StudyEnvironment`), and the folder of a study holds every stage: the same call goes on where the last
 one ended, and does nothing twice. Rounds after the first are played by what the round before made, and learn from the kept
 steps of all rounds so far, from the untrained model on. One card is enough: whatever plays, judges or trains has it to itself.
 """
@@ -73,7 +73,7 @@ _DESCRIBED = ("episodes", "attempts", "evaluation", "filter", "training")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arm(Config):
+class StudyArm(Config):
     """One way to choose what is learnt from. Without a judge, everything is kept: self-training."""
 
     name: Annotated[str, Meta(pattern=_NAME, description="what the tables call it, and its folder")]
@@ -99,7 +99,7 @@ class Arm(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Study(Config):
-    """What is to be done; `World` knows what the tables of episodes mean.
+    """What is to be done; `StudyEnvironment` knows what the tables of episodes mean.
 
     A judge that needs labels and names none gets those of the environment's oracle, of the very attempts it judges.
 
@@ -114,7 +114,7 @@ class Study(Config):
         Mapping[str, Any],
         Meta(description="what is played to see how good a policy is; `judge` or `annotated` where no oracle is"),
     ]
-    arms: Annotated[Sequence[Arm], Meta(description="the ways to learn that are compared")]
+    arms: Annotated[Sequence[StudyArm], Meta(description="the ways to learn that are compared")]
     filter: Annotated[Mapping[str, Any], Meta(description="options of the filter for all arms")] = field(default_factory=dict)
     training: Annotated[Mapping[str, Any], Meta(description="a preset, and options of the training")] = field(
         default_factory=dict
@@ -192,7 +192,7 @@ class Study(Config):
         """Whether people are to label the evaluation afterwards."""
         return bool(self.evaluation.get("annotated", False))
 
-    def filter_of(self, arm: Arm) -> FilterSpec:
+    def filter_of(self, arm: StudyArm) -> FilterSpec:
         """Gives the filter of an arm. One without a judge ignores the shared options about scores.
 
         Args:
@@ -266,7 +266,7 @@ def _below(table: str) -> Iterator[None]:
         raise OptionError(f"{table}: {error}", table) from None
 
 
-class World(Protocol):
+class StudyEnvironment(Protocol):
     """Where the policy plays, and what it would have been asked."""
 
     def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
@@ -350,17 +350,17 @@ def _named(place: str, make: Callable[[], Evaluator], why: str = "") -> Evaluato
     return judge
 
 
-def _judge_of(arm: Arm, labels: Path) -> Evaluator:
+def _judge_of(arm: StudyArm, labels: Path) -> Evaluator:
     return make_judge(_description_of(arm), defaults={"labels": str(labels)})
 
 
-def _description_of(arm: Arm) -> str | dict[str, Any]:
+def _description_of(arm: StudyArm) -> str | dict[str, Any]:
     return arm.judge if arm.judge is not None else "always-success"
 
 
 def run_study(
     study: Study,
-    world: World,
+    world: StudyEnvironment,
     out: Path,
     seeds: Sequence[int] = (0,),
     audience: Audience = Audience(),
@@ -412,7 +412,9 @@ def _share(jobs: Sequence[Callable[[bool], bool]]) -> None:
         jobs = jobs[1:]
 
 
-def _play(world: World, out: Path, episodes: Table, kinds: Sequence[Table], adapter: Path | None, *, earlier: int = 0) -> None:
+def _play(
+    world: StudyEnvironment, out: Path, episodes: Table, kinds: Sequence[Table], adapter: Path | None, *, earlier: int = 0
+) -> None:
     """Plays all kinds of episodes, once: another try at one that broke off would change what was learnt from already."""
     if (out / PLAYED).exists():
         return
@@ -427,10 +429,10 @@ class _Line:
     """One arm with one training seed, round after round."""
 
     study: Study
-    world: World
+    world: StudyEnvironment
     out: Path
     seed: int
-    arm: Arm
+    arm: StudyArm
     audience: Audience
     learn: Learn
     lessons: list[Filtered] = field(default_factory=list)

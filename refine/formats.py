@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
-from prill.config.registry import Entry, Registry, read_options
+from prill.config.registry import Registry, RegistryEntry, read_options
 from prill.errors import UsageError
 from prill.refine.rows import Row
 
@@ -37,10 +37,10 @@ class RowFormat(Protocol):
 FORMATS = Registry(
     "row format",
     {
-        "trl": Entry("Hugging Face TRL: prompt and completion", "prill.refine.formats:Trl"),
-        "llama-factory": Entry("LLaMA-Factory: sharegpt, with dataset_info.json", "prill.refine.formats:LlamaFactory"),
-        "ms-swift": Entry("ms-swift: messages, loss on the last one", "prill.refine.formats:Swift"),
-        "axolotl": Entry("axolotl: chat_template, images in the messages", "prill.refine.formats:Axolotl"),
+        "trl": RegistryEntry("Hugging Face TRL: prompt and completion", "prill.refine.formats:Trl"),
+        "llama-factory": RegistryEntry("LLaMA-Factory: sharegpt, with dataset_info.json", "prill.refine.formats:LlamaFactory"),
+        "ms-swift": RegistryEntry("ms-swift: messages, loss on the last one", "prill.refine.formats:Swift"),
+        "axolotl": RegistryEntry("axolotl: chat_template, images in the messages", "prill.refine.formats:Axolotl"),
     },
     "prill.rows",
 )

@@ -67,7 +67,7 @@ class TaskResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class OutcomeRow:
     """Success after so many retries: the share of all tasks that were solved, as far as the truth is known.
 
     `decided` counts the tasks whose truth is known. The 95 % interval (Wilson) reaches from none of the others being solved to
@@ -84,7 +84,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class OutcomeTable:
     """The figures of a run. Tokens are those of requests and replies together; `usd` is None where a price is unknown.
 
     `lost_to_false_negatives`: tasks of which some attempt truly succeeded, and the answer is another.
@@ -92,7 +92,7 @@ class Table:
     first attempt.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[OutcomeRow, ...]
     tasks: int
     undecided: int
     gained: int
@@ -110,7 +110,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
+class ReflexionResults:
     """The results file of a run. `lost_labels` counts attempts that an oracle labelled, and whose label is no longer there."""
 
     format: str = FORMAT
@@ -121,10 +121,10 @@ class Results:
     warnings: tuple[str, ...] = ()
     lost_labels: int = 0
     tasks: tuple[TaskResult, ...] = ()
-    table: Table | None = None
+    table: OutcomeTable | None = None
 
 
-def read_results(path: str | os.PathLike[str]) -> Results:
+def read_results(path: str | os.PathLike[str]) -> ReflexionResults:
     """Reads the results of Reflexion.
 
     Args:
@@ -139,7 +139,7 @@ def read_results(path: str | os.PathLike[str]) -> Results:
     place = Path(path) / RESULTS if os.path.isdir(path) else Path(path)
     expect_unchanged(place)
     try:
-        results = msgspec.json.decode(place.read_bytes(), type=Results)
+        results = msgspec.json.decode(place.read_bytes(), type=ReflexionResults)
     except OSError as error:
         raise UsageError(f"{place}: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -183,7 +183,7 @@ def truths_in(path: Path) -> dict[str, bool | None]:
     return {id: record.success for id, record in label_records(path).items()}
 
 
-def table_of(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = False) -> Table:
+def table_of(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = False) -> OutcomeTable:
     """Computes the figures of Reflexion.
 
     Args:
@@ -202,7 +202,7 @@ def table_of(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = Fa
     reflector = sum((attempt.reflector for attempt in every), start=Usage())
     total, solved = actor + judge + reflector, truths.count(True)
     ended = Counter(task.ended for task in tasks)
-    return Table(
+    return OutcomeTable(
         rows=rows,
         tasks=len(tasks),
         undecided=truths.count(None),
@@ -224,7 +224,7 @@ def table_of(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = Fa
     )
 
 
-def table_lines(table: Table) -> Iterator[str]:
+def table_lines(table: OutcomeTable) -> Iterator[str]:
     """Formats the figures of Reflexion as Markdown.
 
     Args:
@@ -258,14 +258,14 @@ def table_lines(table: Table) -> Iterator[str]:
         yield f"a solved task: {table.calls_per_solved:.1f} calls, {table.tokens_per_solved:.0f} tokens, {cost}"
 
 
-def _row(tasks: Sequence[TaskResult], retries: int, keep_best: bool) -> Row:
+def _row(tasks: Sequence[TaskResult], retries: int, keep_best: bool) -> OutcomeRow:
     truths = [truth for task in tasks if (truth := _truth(task, retries + 1, keep_best)) is not None]
     solved, decided = sum(truths), len(truths)
     if not decided:
-        return Row(retries=retries, solved=0, decided=0, tasks=len(tasks))
+        return OutcomeRow(retries=retries, solved=0, decided=0, tasks=len(tasks))
     at_least, at_most = solved / len(tasks), (solved + len(tasks) - decided) / len(tasks)
     low, high = wilson(at_least, len(tasks))[0], wilson(at_most, len(tasks))[1]
-    return Row(retries=retries, solved=solved, decided=decided, tasks=len(tasks), success=at_least, low=low, high=high)
+    return OutcomeRow(retries=retries, solved=solved, decided=decided, tasks=len(tasks), success=at_least, low=low, high=high)
 
 
 def _truth(task: TaskResult, attempts: int, keep_best: bool) -> bool | None:

@@ -145,7 +145,7 @@ class Reflector:
         return min(self.spec.reflection_tokens, max(1000, left))
 
 
-class Taught(Policy, Protocol):
+class LessonTaker(Policy, Protocol):
     """A policy that shows its model lessons from earlier attempts, such as `React`."""
 
     lessons: list[str]
@@ -159,7 +159,7 @@ class Reflective:
         reflector: Writes the lessons.
     """
 
-    def __init__(self, policy: Taught, reflector: Reflector) -> None:
+    def __init__(self, policy: LessonTaker, reflector: Reflector) -> None:
         self.policy, self.reflector = policy, reflector
 
     def reset(self, task: Task) -> None:

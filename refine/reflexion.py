@@ -19,7 +19,7 @@ import msgspec
 
 from prill.config.toml import read_table
 from prill.episodes.loop import is_unpaid
-from prill.episodes.record import Episode, Recorded, record
+from prill.episodes.record import Episode, RecordTally, record
 from prill.episodes.run_folder import LABELS, RunFolder
 from prill.errors import BudgetSpentError, NoEvidenceError, UnscoredError, UsageError
 from prill.evaluators.judgement import Judgement, verdict_of
@@ -39,7 +39,7 @@ from prill.refine.outcomes import (
     SETTINGS,
     VERDICTS,
     AttemptResult,
-    Results,
+    ReflexionResults,
     TaskResult,
     attempts_in,
     label_records,
@@ -91,7 +91,7 @@ class Challenge(Generic[E]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Play(Generic[E]):
+class PlaySettings(Generic[E]):
     """How episodes are played.
 
     Args:
@@ -112,7 +112,7 @@ class Play(Generic[E]):
 
 
 @dataclass(frozen=True)
-class Stage:
+class ReflexionProgress:
     """What a run is doing: `move` for attempt number `attempt` (from 0), `done` of `total` tasks."""
 
     move: Move
@@ -128,13 +128,13 @@ async def play_again(
     out: Path,
     spec: RetrySpec | None = None,
     *,
-    play: Play[E] | None = None,
+    play: PlaySettings[E] | None = None,
     baseline: Path | None = None,
     settings: Mapping[str, Any] | None = None,
     retry_broken: bool = False,
     retry_unscored: bool = False,
-    progress: Callable[[Stage], None] = lambda stage: None,
-) -> Results:
+    progress: Callable[[ReflexionProgress], None] = lambda stage: None,
+) -> ReflexionResults:
     """Runs Reflexion: tries each task until the judge accepts an attempt or the attempts are used up. The same call resumes.
 
     Args:
@@ -158,7 +158,7 @@ async def play_again(
         UsageError: The folder holds a run with other settings, or there is no oracle although the labels are to decide.
         EndpointError: A model cannot be used at all.
     """
-    run = _Run(pool, challenges, judge, out, spec or RetrySpec(), play or Play(), baseline, progress)
+    run = _Run(pool, challenges, judge, out, spec or RetrySpec(), play or PlaySettings(), baseline, progress)
     return await run.all(settings or {}, retry_broken=retry_broken, retry_unscored=retry_unscored)
 
 
@@ -169,7 +169,7 @@ def check_again(
     out: Path,
     spec: RetrySpec,
     *,
-    play: Play[E],
+    play: PlaySettings[E],
     baseline: Path | None = None,
     settings: Mapping[str, Any],
 ) -> None:
@@ -231,9 +231,9 @@ class _Run(Generic[E]):
         judge: Evaluator | None,
         out: Path,
         spec: RetrySpec,
-        play: Play[E],
+        play: PlaySettings[E],
         baseline: Path | None,
-        progress: Callable[[Stage], None],
+        progress: Callable[[ReflexionProgress], None],
     ) -> None:
         if judge is None and play.oracle is None:
             raise UsageError("there is no oracle here whose labels could decide; name a judge", parameters=("evaluator",))
@@ -252,7 +252,7 @@ class _Run(Generic[E]):
         self._not_begun: set[str] = set()
         self._old_lessons: dict[str, Lesson] = {}
 
-    async def all(self, settings: Mapping[str, Any], *, retry_broken: bool, retry_unscored: bool) -> Results:
+    async def all(self, settings: Mapping[str, Any], *, retry_broken: bool, retry_unscored: bool) -> ReflexionResults:
         """Goes from move to move until every task has ended."""
         checksums = Checksums(self._out)
         # Results are made again in the end. Settings are compared as such: an editor may save them otherwise.
@@ -379,8 +379,8 @@ class _Run(Generic[E]):
         missing = {id: challenge for id, challenge in wanted.items() if id not in self._played}
         episodes = [self._episode(challenge, id, numbers[challenge.name]) for id, challenge in missing.items()]
 
-        def show(counts: Recorded) -> None:
-            self._progress(Stage("play", number, counts.total + len(wanted) - len(missing), len(wanted)))
+        def show(counts: RecordTally) -> None:
+            self._progress(ReflexionProgress("play", number, counts.total + len(wanted) - len(missing), len(wanted)))
 
         if episodes:
             await record(
@@ -444,7 +444,7 @@ class _Run(Generic[E]):
             log.append(verdict)
             self._verdicts[verdict.id] = decided(verdict, self._threshold)
             count += 1
-            self._progress(Stage("judge", max(map(len, attempts)) - 1, count, len(ids)))
+            self._progress(ReflexionProgress("judge", max(map(len, attempts)) - 1, count, len(ids)))
         if lacking := ids - self._verdicts.keys():
             raise UsageError(f"{self._out / TRAJECTORIES}: the attempt {min(lacking)} has gone from it")
 
@@ -456,7 +456,7 @@ class _Run(Generic[E]):
             await together([self._reflect(by_id[trajectory.id], trajectory) for trajectory in batch])
             count += len(batch)
             number = len(self._attempts(by_id[batch[-1].id])) - 1
-            self._progress(Stage("reflect", number, count, len(by_id)))
+            self._progress(ReflexionProgress("reflect", number, count, len(by_id)))
 
     async def _reflect(self, challenge: Challenge[E], trajectory: Trajectory) -> None:
         verdict = told(self._verdicts[trajectory.id], self._spec.status)
@@ -478,11 +478,11 @@ class _Run(Generic[E]):
         self._lesson_log.append(lesson)
         self._lessons[lesson.id] = lesson
 
-    def _write(self, settings: Mapping[str, Any]) -> Results:
+    def _write(self, settings: Mapping[str, Any]) -> ReflexionResults:
         truths = truths_in(self._out / LABELS)
         tasks = tuple(self._result(challenge, truths) for challenge in self._challenges)
         warnings = (self._play.leftovers,) if self._play.leftovers and any(len(t.attempts) > 1 for t in tasks) else ()
-        results = Results(
+        results = ReflexionResults(
             evaluator=self._judge.info,
             settings={**settings, "retries": asdict(self._spec), "threshold": self._threshold},
             attempts=self._spec.attempts,

@@ -32,7 +32,7 @@ from prill.refine.study_files import STUDY as STUDY
 from prill.refine.study_files import check_study, decoded, verdicts_suffix
 from prill.refine.study_files import read_manifest as read_manifest
 from prill.types import Verdict
-from prill.ui.report.lines import Level, Line, Point, line_chart
+from prill.ui.report.lines import Level, PlotLine, PlotPoint, line_chart
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -117,7 +117,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
+class StudyResults:
     """All figures of a study. `judges` are what the manifests say of each arm's judge and filter, `by_task` successes and
     episodes of each task after the last round, over all seeds.
 
@@ -170,7 +170,7 @@ def judged_right(verdicts: Iterable[Verdict], attempts: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def results_of(out: Path) -> Results:
+def results_of(out: Path) -> StudyResults:
     """Computes the figures of all finished rounds in a study's folder.
 
     Args:
@@ -219,7 +219,7 @@ def results_of(out: Path) -> Results:
         {**{key: m.get(key) for key in told}, "learnt": _learnt(out, folder, has_rows=bool(m.get("rows")))}
         for folder, m in manifests
     )
-    return Results(
+    return StudyResults(
         scores=tuple(scores),
         differences=tuple(differences),
         judges=judges,
@@ -228,7 +228,7 @@ def results_of(out: Path) -> Results:
     )
 
 
-def write_results(out: Path) -> Results:
+def write_results(out: Path) -> StudyResults:
     """Writes the figures of a study into its folder.
 
     Args:
@@ -370,7 +370,7 @@ def _of_tasks(several: Sequence[Outcomes]) -> dict[str, tuple[int, int]]:
     return {name: (k, n) for name, (k, n) in counts.items()}
 
 
-def results_text(results: Results) -> str:
+def results_text(results: StudyResults) -> str:
     """Formats the figures of a study as Markdown.
 
     Args:
@@ -471,7 +471,7 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
 
 
-def by_round(results: Results) -> str:
+def by_round(results: StudyResults) -> str:
     """The picture of success by round: a line an arm, over all training seeds; round 0 is the untrained policy."""
     lines = []
     for arm in dict.fromkeys(score.arm for score in results.scores if score.arm != BASE) or (BASE,):
@@ -479,12 +479,12 @@ def by_round(results: Results) -> str:
         for score in results.scores:
             if score.arm in (arm, BASE):
                 rounds[score.round].append(score)
-        lines.append(Line(arm, [_point(number, scores) for number, scores in sorted(rounds.items())]))
+        lines.append(PlotLine(arm, [_point(number, scores) for number, scores in sorted(rounds.items())]))
     by = "" if results.judged_by is None else f", by the judge {results.judged_by}"
     return line_chart(f"Success on the episodes held out{by}", "round", lines, whole=True)
 
 
-def by_precision(results: Results) -> str:
+def by_precision(results: StudyResults) -> str:
     """The picture of success after the last round against the precision of the attempts that each arm learnt from.
 
     A mark an arm over all training seeds, with its interval, and a dot for each seed; the untrained policy is a line. An arm
@@ -500,7 +500,7 @@ def by_precision(results: Results) -> str:
         scores = [one for one in results.scores if (one.arm, one.round) == (arm, last) and one.n and one.seed in of_seed]
         dots = [(of_seed[one.seed], one.successes / one.n) for one in scores if one.seed is not None]
         if scores:
-            lines.append(Line(arm, [_point(fmean(of_seed.values()), scores, dots if len(dots) > 1 else ())]))
+            lines.append(PlotLine(arm, [_point(fmean(of_seed.values()), scores, dots if len(dots) > 1 else ())]))
     untrained = next(
         (Level("untrained", one.successes / one.n, *one.interval) for one in results.scores if one.arm == BASE and one.n), None
     )
@@ -509,9 +509,9 @@ def by_precision(results: Results) -> str:
     return line_chart(f"Success after training, by how right the judge was{by}", across, lines, level=untrained, close=True)
 
 
-def _point(x: float, scores: Sequence[Score], dots: Sequence[tuple[float, float]] = ()) -> Point:
+def _point(x: float, scores: Sequence[Score], dots: Sequence[tuple[float, float]] = ()) -> PlotPoint:
     successes, n, share, low, high = _together(scores)
-    return Point(x, share or 0.0, low, high, f"{successes} of {n}", dots)
+    return PlotPoint(x, share or 0.0, low, high, f"{successes} of {n}", dots)
 
 
 def _together(scores: Sequence[Score]) -> tuple[int, int, float | None, float, float]:

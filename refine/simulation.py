@@ -19,7 +19,7 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
 from prill.refine.retries import answer_among
 from prill.types import Verdict
-from prill.ui.report.lines import Line, Point, line_chart
+from prill.ui.report.lines import PlotLine, PlotPoint, line_chart
 
 WAYS = {
     "plain": "until the judge is content",
@@ -78,7 +78,7 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedTruths:
     """The truths of a task's recorded attempts. `in_order`: the first is played first, and what was not recorded is drawn."""
 
     truths: Sequence[bool]
@@ -142,7 +142,7 @@ def judge_of_calibration(calibration: Calibration) -> JudgeModel:
 
 
 def simulate(
-    spec: SimulationSpec, judge: JudgeModel | None = None, recorded: Sequence[Recorded] = ()
+    spec: SimulationSpec, judge: JudgeModel | None = None, recorded: Sequence[RecordedTruths] = ()
 ) -> dict[str, list[Outcome]]:
     """Success after each number of retries, for each way of retrying. The same seed draws the same."""
     judge = judge_of_rates(spec) if judge is None else judge
@@ -205,7 +205,9 @@ def simulation_lines(outcomes: Mapping[str, Sequence[Outcome]], rates: tuple[flo
 def simulation_chart(outcomes: Mapping[str, Sequence[Outcome]]) -> str:
     """The same as an SVG file: success against retries, with bands."""
     lines = [
-        Line(way, [Point(float(o.retries), o.success, o.low, o.high, f"{o.retries} retries: {o.success:.1%}") for o in rows])
+        PlotLine(
+            way, [PlotPoint(float(o.retries), o.success, o.low, o.high, f"{o.retries} retries: {o.success:.1%}") for o in rows]
+        )
         for way, rows in outcomes.items()
     ]
     return line_chart("Success against retries", "retries", lines, whole=True)

@@ -22,7 +22,7 @@ from prill.cli.words import Switches, Words
 from prill.config.registry import load_object
 from prill.config.values import Config, config_options
 from prill.errors import UsageError
-from prill.refine import Arm
+from prill.refine import StudyArm
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,10 @@ WAYS: dict[str, list[Ways]] = {
                 episodes={"environment": "miniwob", "tasks": ["click-link"]},
                 attempts={"seeds": "0-3"},
                 evaluation={"seeds": "10-13"},
-                arms=[Arm(name="self-training"), Arm(name="filtered", judge=prill.JudgeConfig("noisy", false_positives=0.1))],
+                arms=[
+                    StudyArm(name="self-training"),
+                    StudyArm(name="filtered", judge=prill.JudgeConfig("noisy", false_positives=0.1)),
+                ],
             ),
             file="""
             policy = {name = "small-text", model = "embedded"}

@@ -86,7 +86,7 @@ FACES = (
     "prill.testing",
     "prill.transcripts",
 )
-MAX_README_WORDS, MOST_NOT_RUN = 600, 8
+MAX_README_WORDS, MAX_NOT_RUN = 600, 8
 _BLOCK = re.compile(
     r'(?:^<!-- not run: (?P<why_not>[^\n]+) -->\n)?^```(?P<language>\w*)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
@@ -227,7 +227,7 @@ def test_few_blocks_are_not_run(capsys: pytest.CaptureFixture[str]) -> None:
     reasons = [f"{block.name}: {block.why_not}" for document in RUN for block in blocks(document) if block.why_not]
     with capsys.disabled():
         print("".join(f"\nnot run: {reason}" for reason in reasons))
-    assert len(reasons) <= MOST_NOT_RUN
+    assert len(reasons) <= MAX_NOT_RUN
     fences = sum(document.read_text(encoding="utf-8").count("\n```") for document in RUN)
     assert fences == 2 * sum(1 for document in RUN for _ in blocks(document))
     assert all(block.language in ("bash", "python", "text", "json", "toml") for document in RUN for block in blocks(document))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.pool import Pool
-from prill.episodes.record import Episode, Recorded, record
+from prill.episodes.record import Episode, RecordTally, record
 from prill.episodes.run_folder import RunFolder
 from prill.errors import EndpointError, EnvironmentFailedError, TransportError, UsageError
 from prill.io.store import read_labels, read_trajectories
@@ -89,14 +89,14 @@ def recorded(out: Path, file: str = "trajectories.jsonl") -> list[Trajectory]:
 async def test_pool_records_each_episode_once(tmp_path: Path) -> None:
     phones = [Counter(), Counter(), Counter()]
     counts = await record(Pool(phones), episodes(*names(20)), tmp_path, oracle=Counter.grade)
-    assert counts == Recorded(success=20)
+    assert counts == RecordTally(success=20)
     assert sorted(t.id for t in recorded(tmp_path)) == sorted(names(20))
     assert {(t.answer == t.task.goal, t.metadata["seed"], len(t.steps)) for t in recorded(tmp_path)} == {(True, 3, 3)}
     assert sorted(label.id for label in read_labels(tmp_path / "labels.jsonl")) == sorted(names(20))
     assert all(phone.begun > 1 for phone in phones)
     assert not list((tmp_path / "partial").iterdir())
     again = await record(Pool(phones), episodes(*names(21)), tmp_path, oracle=Counter.grade)
-    assert again == Recorded(success=1, skipped=20)
+    assert again == RecordTally(success=1, skipped=20)
 
 
 async def test_what_a_spent_budget_ended_before_is_played_by_the_next_run(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ async def test_dead_environment_is_set_aside(tmp_path: Path) -> None:
     dead, well = Counter(dead=True), Counter()
     pool = Pool([dead, well])
     counts = await record(pool, episodes(*names(20)), tmp_path)
-    assert (counts, pool.size) == (Recorded(undecided=20), 1)
+    assert (counts, pool.size) == (RecordTally(undecided=20), 1)
     assert (dead.begun, dead.closed) == (3, 1)
 
 
@@ -153,7 +153,7 @@ async def test_a_beginning_begins_a_new_count(tmp_path: Path) -> None:
 
 async def test_break_midway_leaves_its_steps(tmp_path: Path) -> None:
     counts = await record(Pool([Counter(breaks_at=2)]), episodes(*names(5)), tmp_path)
-    assert counts == Recorded(broken=5)
+    assert counts == RecordTally(broken=5)
     assert {(t.error, len(t.steps), t.metadata["ended_by"]) for t in recorded(tmp_path)} == {
         ("the browser is gone", 2, "error")
     }
@@ -161,9 +161,9 @@ async def test_break_midway_leaves_its_steps(tmp_path: Path) -> None:
 
 async def test_broken_episodes_can_be_retried(tmp_path: Path) -> None:
     await record(Pool([Counter(breaks_at=2)]), episodes("a", "b"), tmp_path, oracle=Counter.grade)
-    assert await record(Pool([Counter()]), episodes("a", "b"), tmp_path) == Recorded(skipped=2)
+    assert await record(Pool([Counter()]), episodes("a", "b"), tmp_path) == RecordTally(skipped=2)
     counts = await record(Pool([Counter()]), episodes("a", "b"), tmp_path, oracle=Counter.grade, retry_broken=True)
-    assert counts == Recorded(success=2)
+    assert counts == RecordTally(success=2)
     assert [t.error for t in recorded(tmp_path)] == [None, None]
     assert [t.id for t in recorded(tmp_path, "interrupted.jsonl")] == ["a~1", "b~2"]
     assert [(label.id, label.success) for label in read_labels(tmp_path / "labels.jsonl")] == [("a", True), ("b", True)]
@@ -198,7 +198,7 @@ async def test_cancelled_run_is_taken_up(tmp_path: Path) -> None:
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert await record(Pool([Counter()]), episodes("a"), tmp_path) == Recorded(undecided=1)
+    assert await record(Pool([Counter()]), episodes("a"), tmp_path) == RecordTally(undecided=1)
     (left,) = recorded(tmp_path, "interrupted.jsonl")
     assert (left.id, len(left.steps), left.error) == ("a~1", 1, "the run was stopped in the middle of this episode")
 
@@ -212,7 +212,7 @@ async def test_slow_agent_is_no_dead_environment(tmp_path: Path) -> None:
     phone = Counter()
     pool = Pool([phone])
     slow = [Episode(id=name, task=partial(Counter.task, name=name), policy=Slow) for name in names(4)]
-    assert await record(pool, slow, tmp_path, timeout=0.3) == Recorded(broken=4)
+    assert await record(pool, slow, tmp_path, timeout=0.3) == RecordTally(broken=4)
     assert (phone.begun, pool.size) == (4, 1)
 
 
@@ -222,7 +222,7 @@ async def test_hanging_start_costs_its_time_limit(tmp_path: Path) -> None:
         raise AssertionError
 
     hanging = [Episode(id="a", task=never, policy=Clicks), *episodes("b")]
-    assert await record(Pool([Counter()]), hanging, tmp_path, timeout=1.0) == Recorded(lost=1, undecided=1)
+    assert await record(Pool([Counter()]), hanging, tmp_path, timeout=1.0) == RecordTally(lost=1, undecided=1)
 
 
 @pytest.mark.parametrize("fault", ["hangs", "breaks", "has no model"])
@@ -233,7 +233,7 @@ async def test_blind_oracle_leaves_undecided(fault: str, tmp_path: Path) -> None
         raise EnvironmentFailedError("the page is gone") if fault == "breaks" else TransportError("no answer")
 
     counts = await record(Pool([Counter()]), episodes("a"), tmp_path, oracle=oracle, timeout=0.5)
-    assert counts == Recorded(undecided=1)
+    assert counts == RecordTally(undecided=1)
     (label,) = read_labels(tmp_path / "labels.jsonl")
     why = {"hangs": "no answer within 0.5 s", "breaks": "the page is gone", "has no model": "no answer"}[fault]
     assert (label.success, label.note) == (None, f"the oracle could not look: {why}")
@@ -270,7 +270,7 @@ async def test_bug_ends_the_run_next_goes_on(tmp_path: Path) -> None:
     with pytest.raises(KeyError) as raised:
         await record(Pool([Counter()]), planned(), tmp_path)
     assert "episode b" in raised.value.__notes__[0]
-    assert await record(Pool([Counter()]), planned(), tmp_path) == Recorded(skipped=2, undecided=1)
+    assert await record(Pool([Counter()]), planned(), tmp_path) == RecordTally(skipped=2, undecided=1)
     broken = recorded(tmp_path)[1]
     assert (broken.id, len(broken.steps), broken.error) == ("b", 1, "a bug ended the episode: KeyError")
     assert broken.metadata == {"date": broken.metadata["date"], "ended_by": "error", "seed": 3}
@@ -278,7 +278,7 @@ async def test_bug_ends_the_run_next_goes_on(tmp_path: Path) -> None:
 
 async def test_only_requested_ones_are_retried(tmp_path: Path) -> None:
     await record(Pool([Counter(breaks_at=2)]), episodes("a", "b"), tmp_path)
-    assert await record(Pool([Counter()]), episodes("b"), tmp_path, retry_broken=True) == Recorded(undecided=1)
+    assert await record(Pool([Counter()]), episodes("b"), tmp_path, retry_broken=True) == RecordTally(undecided=1)
     assert {t.id: t.error for t in recorded(tmp_path)} == {"a": "the browser is gone", "b": None}
 
 
@@ -405,10 +405,10 @@ async def test_no_two_episodes_on_one_site(tmp_path: Path) -> None:
         for name in names
     ]
     counts = await record(pool, episodes, tmp_path, oracle=lambda env, trajectory: env.grade(trajectory))
-    assert counts == Recorded(success=len(names)) and not sites.used
+    assert counts == RecordTally(success=len(names)) and not sites.used
     assert sites.at_once > 1, "sites that nobody is on are played at the same time"
     again = await record(pool, episodes, tmp_path, oracle=lambda env, trajectory: env.grade(trajectory))
-    assert again == Recorded(skipped=len(names))
+    assert again == RecordTally(skipped=len(names))
 
 
 async def test_site_is_free_after_a_bug(tmp_path: Path) -> None:

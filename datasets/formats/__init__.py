@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from prill.config.registry import Entry, Option, Registry, options_of, read_options
+from prill.config.registry import Option, Registry, RegistryEntry, options_of, read_options
 from prill.config.values import PartConfig
 
 if TYPE_CHECKING:
@@ -22,26 +22,30 @@ _HERE = "prill.datasets.formats"
 FORMATS = Registry(
     "format",
     {
-        "agent-eval-refine": Entry(
+        "agent-eval-refine": RegistryEntry(
             "Agent-Eval-Refine dataset folders (trajectory_log.json)", f"{_HERE}.agent_eval_refine:load"
         ),
-        "agentlab": Entry("BrowserGym / AgentLab result folders", f"{_HERE}.agentlab:load"),
-        "agentrewardbench": Entry("AgentRewardBench, cleaned JSON", f"{_HERE}.agentrewardbench:load"),
-        "agentrewardbench-webjudge": Entry(
+        "agentlab": RegistryEntry("BrowserGym / AgentLab result folders", f"{_HERE}.agentlab:load"),
+        "agentrewardbench": RegistryEntry("AgentRewardBench, cleaned JSON", f"{_HERE}.agentrewardbench:load"),
+        "agentrewardbench-webjudge": RegistryEntry(
             "AgentRewardBench runs with WebJudge captions", f"{_HERE}.agentrewardbench_webjudge:load"
         ),
-        "aitw": Entry("Android in the Wild: TF-Examples in TFRecord files, or as JSON", f"{_HERE}.aitw:load"),
-        "androidworld": Entry("AndroidWorld runs with oracle rewards", f"{_HERE}.androidworld:load"),
-        "atif": Entry("Agent Trajectory Interchange Format, JSON", f"{_HERE}.atif:load"),
-        "mind2web": Entry(
+        "aitw": RegistryEntry("Android in the Wild: TF-Examples in TFRecord files, or as JSON", f"{_HERE}.aitw:load"),
+        "androidworld": RegistryEntry("AndroidWorld runs with oracle rewards", f"{_HERE}.androidworld:load"),
+        "atif": RegistryEntry("Agent Trajectory Interchange Format, JSON", f"{_HERE}.atif:load"),
+        "mind2web": RegistryEntry(
             "Mind2Web and MT-Mind2Web, JSON: tasks, or conversations of several turns", "prill.papers.mind2web.format:load"
         ),
-        "online-mind2web": Entry("Online-Mind2Web result folders, version 1 or 2", f"{_HERE}.online_mind2web:load"),
-        "openai-batch": Entry("OpenAI batch files: requests, and the replies beside them", f"{_HERE}.openai_batch:load"),
-        "osworld": Entry("OSWorld result folders with traj.jsonl", f"{_HERE}.osworld:load"),
-        "screenshots": Entry("pictures in a folder, or a JSON list of pictures with descriptions", f"{_HERE}.screenshots:load"),
-        "verifiers": Entry("verifiers result folders or files", f"{_HERE}.verifiers:load"),
-        "webarena": Entry("WebArena render_*.html and the merged log", f"{_HERE}.webarena:load"),
+        "online-mind2web": RegistryEntry("Online-Mind2Web result folders, version 1 or 2", f"{_HERE}.online_mind2web:load"),
+        "openai-batch": RegistryEntry(
+            "OpenAI batch files: requests, and the replies beside them", f"{_HERE}.openai_batch:load"
+        ),
+        "osworld": RegistryEntry("OSWorld result folders with traj.jsonl", f"{_HERE}.osworld:load"),
+        "screenshots": RegistryEntry(
+            "pictures in a folder, or a JSON list of pictures with descriptions", f"{_HERE}.screenshots:load"
+        ),
+        "verifiers": RegistryEntry("verifiers result folders or files", f"{_HERE}.verifiers:load"),
+        "webarena": RegistryEntry("WebArena render_*.html and the merged log", f"{_HERE}.webarena:load"),
     },
     "prill.formats",
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from prill.datasets.reading.browsergym import Summary, Turn, oracle_label, plain_task_id, steps_of
+from prill.datasets.reading.browsergym import BrowserGymTurn, Summary, oracle_label, plain_task_id, steps_of
 from prill.datasets.reading.records import date_in, decode_json, read_file, read_record
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
@@ -146,7 +146,7 @@ def _trajectory(path: Path, root: Path) -> Trajectory:
     run = decode_json(read_file(path), _Run)
     screenshots = _Screenshots(path, root)
     turns = [
-        Turn(
+        BrowserGymTurn(
             Observation(screenshots.path(step.screenshot_path), step.axtree_pruned or step.axtree or None, step.url or None),
             step.action,
             step.reasoning,

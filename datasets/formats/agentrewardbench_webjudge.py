@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from os import PathLike
 
-from prill.datasets.reading.browsergym import Summary, Turn, oracle_label, plain_task_id, steps_of
+from prill.datasets.reading.browsergym import BrowserGymTurn, Summary, oracle_label, plain_task_id, steps_of
 from prill.datasets.reading.records import find_rows, image_in, read_rows
 from prill.errors import UnparsableError, UsageError
 from prill.io.store import BadLine
@@ -139,7 +139,9 @@ def description(caption: str) -> str:
 
 
 def _trajectory(row: _Row, folder: str | PathLike[str]) -> Trajectory:
-    steps, final, answer = steps_of([Turn(_observation(step, folder), step.action, step.reasoning) for step in row.steps])
+    steps, final, answer = steps_of(
+        [BrowserGymTurn(_observation(step, folder), step.action, step.reasoning) for step in row.steps]
+    )
     extra = {
         "benchmark_task_id": row.task_id,
         "terminated": row.terminated,

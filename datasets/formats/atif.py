@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from prill.actions.ending import with_claim
-from prill.datasets.reading.chat import Call, ChatMessage, Part, conversation
+from prill.datasets.reading.chat import ChatMessage, ContentPart, ToolCall, conversation
 from prill.datasets.reading.computer_action import COMPLETED, FINAL_TYPES, NAME, ComputerActions
 from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
 from prill.datasets.reading.records import date_in, decode_json, read_record
@@ -205,7 +205,7 @@ def _messages(step: _Step) -> Iterator[ChatMessage]:
     yield ChatMessage(
         role,
         _parts(step.message),
-        tool_calls=tuple(Call(c.tool_call_id, name=c.function_name, arguments=c.arguments) for c in calls),
+        tool_calls=tuple(ToolCall(c.tool_call_id, name=c.function_name, arguments=c.arguments) for c in calls),
         reasoning_content=step.reasoning_content,
     )
     for result in results:
@@ -224,11 +224,12 @@ def _pictures(content: str | tuple[_Part, ...] | None) -> tuple[_Part, ...]:
     return tuple(part for part in content if part.type == "image") if isinstance(content, tuple) else ()
 
 
-def _parts(content: str | tuple[_Part, ...] | None) -> str | tuple[Part, ...] | None:
+def _parts(content: str | tuple[_Part, ...] | None) -> str | tuple[ContentPart, ...] | None:
     if not isinstance(content, tuple):
         return content
     return tuple(
-        Part(part.type, part.text, part.source.path if part.type == "image" and part.source else None) for part in content
+        ContentPart(part.type, part.text, part.source.path if part.type == "image" and part.source else None)
+        for part in content
     )
 
 

@@ -42,7 +42,7 @@ _HUMAN_GRADES = {"1": True, "0": False, "2": None}
 _NUMBER = r"(-?\d+(?:\.\d+)?)"
 _PLACE = rf"\(\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\)"
 _VERB = re.compile(r"([A-Z][A-Z_ ]*)(?::(.*))?", re.DOTALL)
-_MOST_ARROWS = 20
+_MAX_ARROWS = 20
 _SENTENCE = re.compile(r"(?P<verb>[A-Za-z_]+(?: click)?)\b(?P<rest>.*)", re.DOTALL)
 _AT = re.compile(rf"(?:(?:at|on)\s*)?{_PLACE}")
 _DRAG = re.compile(rf"from\s*{_PLACE}\s*to\s*{_PLACE}")
@@ -274,7 +274,7 @@ def parse_action(text: str, size: _Size) -> Action:
 def _on_element(text: str) -> Action | None:
     """The action of `element -> ACTION: value`. Of several arrows the last that a verb follows counts."""
     end = len(text)
-    for _ in range(_MOST_ARROWS):
+    for _ in range(_MAX_ARROWS):
         end = text.rfind("->", 0, end)
         if end < 0:
             return None

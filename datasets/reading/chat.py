@@ -29,7 +29,7 @@ class ImageUrl:
 
 
 @dataclass(frozen=True)
-class Part:
+class ContentPart:
     """A piece of a message; of types other than text and picture only the type is used."""
 
     type: str = "text"
@@ -46,7 +46,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Call:
+class ToolCall:
     """A call in either of two forms: with `function`, or with `name` and `arguments` of its own."""
 
     id: str | None = None
@@ -60,8 +60,8 @@ class ChatMessage:
     """One message. A call may be a JSON text (verifiers writes them so)."""
 
     role: str
-    content: str | tuple[Part, ...] | None = None
-    tool_calls: tuple[Call | str, ...] | None = None
+    content: str | tuple[ContentPart, ...] | None = None
+    tool_calls: tuple[ToolCall | str, ...] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
@@ -143,10 +143,10 @@ def conversation(
     return _conversation(goal_text, actions, moments, ends_in_text)
 
 
-def read_calls(calls: Sequence[Call | str]) -> list[Call]:
+def read_calls(calls: Sequence[ToolCall | str]) -> list[ToolCall]:
     """Every call as a record. Raises InputError for a text that holds none."""
     try:
-        return [msgspec.json.decode(call, type=Call) if isinstance(call, str) else call for call in calls]
+        return [msgspec.json.decode(call, type=ToolCall) if isinstance(call, str) else call for call in calls]
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InputError(f"a tool call is broken: {error}") from None
 
@@ -188,7 +188,7 @@ def _actions_of(message: ChatMessage, size: Screen, read: ReadCall) -> Iterable[
         thought = None  # said once, before the first of the calls
 
 
-def _content(content: str | tuple[Part, ...] | None, images: RecordImages) -> tuple[str, list[str]]:
+def _content(content: str | tuple[ContentPart, ...] | None, images: RecordImages) -> tuple[str, list[str]]:
     pictures = []
     texts = [_words(content)]
     for part in content if isinstance(content, tuple) else ():
@@ -203,7 +203,7 @@ def _content(content: str | tuple[Part, ...] | None, images: RecordImages) -> tu
     return "\n".join(text for text in texts if text), pictures
 
 
-def _words(content: str | tuple[Part, ...] | None) -> str:
+def _words(content: str | tuple[ContentPart, ...] | None) -> str:
     if isinstance(content, str):
         return content.strip()
     return "\n".join(part.text for part in content or () if part.text).strip()

@@ -21,7 +21,7 @@ from prill.io.store import open_lines
 # A step with its page trees takes some MB; more is damage, or an archive made to fill the memory.
 _LARGEST = 256 * 2**20
 # Opcodes: such a step has some hundred thousand.
-_MOST_STEPS = 10_000_000
+_MAX_STEPS = 10_000_000
 
 
 class StandIn:
@@ -59,7 +59,7 @@ class StandIn:
     extend = add = append
 
 
-def load_pickle(path: str | PathLike[str], *, largest: int = _LARGEST, most_steps: int = _MOST_STEPS) -> Any:
+def load_pickle(path: str | PathLike[str], *, largest: int = _LARGEST, most_steps: int = _MAX_STEPS) -> Any:
     """What a pickle file, plain or gzip, holds: built-in values and `StandIn`. Raises InputError where it is broken.
 
     So it does for more bytes or opcodes than that.

@@ -18,7 +18,7 @@ from prill.io.store import encode, read_labels, read_verdicts
 from prill.types import LabelRecord, StepLabel
 from prill.ui.annotate.label_log import LabelLog
 from prill.ui.annotate.server import serving
-from prill.ui.annotate.session import Session
+from prill.ui.annotate.session import LabelSession
 from prill.ui.annotate.worklist import Worklist
 
 HERE = Path(__file__).parent
@@ -67,7 +67,7 @@ async def pictures(folder: Path, page: Path) -> None:
                 success = not label.success if label.id.endswith("9") else label.success
                 log.put(LabelRecord(id=label.id, success=success, annotator="Cleo"))
             verdicts = read_verdicts(folder / "student.jsonl")
-            async with serving(Session(worklist, log, earlier=ann(), verdicts=verdicts)) as url:
+            async with serving(LabelSession(worklist, log, earlier=ann(), verdicts=verdicts)) as url:
                 await tab.goto(url)
                 await tab.locator("#picture").wait_for()
                 for key in ("t", "ArrowRight", "a", "f"):

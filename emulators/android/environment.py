@@ -28,7 +28,7 @@ from prill.emulators.android.avd import Avd
 from prill.emulators.android.phone import KEYCODES, WAKE_UP, Phone, PhoneLostError, start_of
 from prill.emulators.android.ui_xml import elements
 from prill.emulators.screenshots import Size, keep_screenshot, png_size, settled_picture
-from prill.emulators.widgets import Element, describe, located, place_of
+from prill.emulators.widgets import Widget, describe, located, place_of
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Observation, Point, Task
 
@@ -99,7 +99,7 @@ class Android:
         self._phone_size: Size = (0, 0)
         # What the agent saw last: its actions are meant for that.
         self._picture_size: Size = (0, 0)
-        self._elements: tuple[Element, ...] = ()
+        self._elements: tuple[Widget, ...] = ()
 
     async def reset(self, task: Task) -> Observation:
         """The phone at the start of the task.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from prill.emulators.screenshots import Size
-from prill.emulators.widgets import Element
+from prill.emulators.widgets import Widget
 
 # What XML 1.0 cannot hold, written out or as a reference: apps put it into their texts, and UiAutomator passes it on.
 _FORBIDDEN = re.compile(
@@ -43,7 +43,7 @@ _ROLES = {
 _ACTS = ("clickable", "long-clickable", "checkable", "scrollable")
 
 
-def elements(xml: str, size: Size) -> tuple[Element, ...]:
+def elements(xml: str, size: Size) -> tuple[Widget, ...]:
     """The widgets that have words on them or can be acted on, in the order of the tree, boxes as fractions of `size`.
 
     Both dialects are read: `<node class=…>` of `uiautomator dump` and Appium's elements named by class. What lies outside
@@ -56,13 +56,13 @@ def elements(xml: str, size: Size) -> tuple[Element, ...]:
     return tuple(_useful(root, size))
 
 
-def _useful(root: ElementTree.Element, size: Size) -> Iterator[Element]:
+def _useful(root: ElementTree.Element, size: Size) -> Iterator[Widget]:
     todo = [(root, 0)]
     while todo:
         node, depth = todo.pop()
         box = _box(node, size)
         if box is not None and (_name(node) or any(node.get(act) == "true" for act in _ACTS)):
-            yield Element(_role(node), _name(node), box, depth, tuple(_states(node)))
+            yield Widget(_role(node), _name(node), box, depth, tuple(_states(node)))
             depth += 1
         todo += [(child, depth) for child in reversed(node)]
 

@@ -75,7 +75,7 @@ _SCROLL = """function(across, down) {
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class BrowserElement:
     """An element of the page: its session, Chromium's backend node id, and the element that shows its frame.
 
     `owner` is None unless that frame has a process of its own.
@@ -83,15 +83,15 @@ class Element:
 
     session: CDPSession
     number: int
-    owner: Element | None = None
+    owner: BrowserElement | None = None
 
 
-async def perform(page: Page, session: CDPSession, action: Action, element: Element | None) -> None:
+async def perform(page: Page, session: CDPSession, action: Action, element: BrowserElement | None) -> None:
     """Carries out an action on the page itself, at its point where it has one, else at the element.
 
     Kinds about tabs and addresses are not its own and do nothing here. `session` is that of the page.
     """
-    place: Element | Point | None = element if action.point is None else pixels(page, action.point)
+    place: BrowserElement | Point | None = element if action.point is None else pixels(page, action.point)
     match action.kind:
         case "click":
             await _click(page, session, place)
@@ -125,7 +125,7 @@ async def click_at(page: Page, spot: Point, kind: str) -> None:
     await page.mouse.click(*spot, button=button, click_count=count)
 
 
-async def _click(page: Page, session: CDPSession, place: Element | Point | None) -> bool:
+async def _click(page: Page, session: CDPSession, place: BrowserElement | Point | None) -> bool:
     """False when there is nothing to click on."""
     element = await _element(session, place)
     if element is not None and await _call(element, _MENU, None):
@@ -136,7 +136,7 @@ async def _click(page: Page, session: CDPSession, place: Element | Point | None)
     return spot is not None
 
 
-async def _type(page: Page, session: CDPSession, place: Element | Point | None, value: str) -> None:
+async def _type(page: Page, session: CDPSession, place: BrowserElement | Point | None, value: str) -> None:
     words, enter = value.removesuffix("\n"), value.endswith("\n")
     element = await _element(session, place)
     if element is not None and await _call(element, _MENU, words):
@@ -164,7 +164,7 @@ async def _press(page: Page, keys: str) -> None:
             raise
 
 
-async def _scroll(page: Page, session: CDPSession, place: Element | Point | None, way: str) -> None:
+async def _scroll(page: Page, session: CDPSession, place: BrowserElement | Point | None, way: str) -> None:
     across, down = _WAYS.get(way, _WAYS["up" if "up" in way else "down"])
     element = await _element(session, place)
     if element is not None:
@@ -173,7 +173,7 @@ async def _scroll(page: Page, session: CDPSession, place: Element | Point | None
         await page.evaluate(f"([across, down]) => ({_SCROLL}).call(document, across, down)", [across, down])
 
 
-async def _drag(page: Page, place: Element | Point | None, end: Point) -> None:
+async def _drag(page: Page, place: BrowserElement | Point | None, end: Point) -> None:
     if spot := await _spot(page, place):
         await page.mouse.move(*spot)
         await page.mouse.down()
@@ -188,9 +188,9 @@ def pixels(page: Page, point: Point) -> Point:
     return (min(point[0] * size["width"], size["width"] - 1), min(point[1] * size["height"], size["height"] - 1))
 
 
-async def _spot(page: Page, place: Element | Point | None) -> Point | None:
+async def _spot(page: Page, place: BrowserElement | Point | None) -> Point | None:
     """Where to act, in CSS pixels of the window; an element is scrolled into it first. None when it takes no room."""
-    if not isinstance(place, Element):
+    if not isinstance(place, BrowserElement):
         return place
     if place.owner is not None:
         await _ask(place.owner, "DOM.scrollIntoViewIfNeeded")
@@ -198,7 +198,7 @@ async def _spot(page: Page, place: Element | Point | None) -> Point | None:
     return await spot_in_window(page, place)
 
 
-async def spot_in_window(page: Page, element: Element) -> Point | None:
+async def spot_in_window(page: Page, element: BrowserElement) -> Point | None:
     """Where the element is clicked as the window is now, in CSS pixels; None when it takes no room there."""
     corner = (0.0, 0.0)
     if element.owner is not None:
@@ -216,20 +216,20 @@ async def spot_in_window(page: Page, element: Element) -> Point | None:
     return None
 
 
-async def _element(session: CDPSession, place: Element | Point | None) -> Element | None:
+async def _element(session: CDPSession, place: BrowserElement | Point | None) -> BrowserElement | None:
     """The element, or the one that lies at the point."""
-    if place is None or isinstance(place, Element):
+    if place is None or isinstance(place, BrowserElement):
         return place
     return await element_at(session, place)
 
 
-async def element_at(session: CDPSession, place: Point) -> Element | None:
+async def element_at(session: CDPSession, place: Point) -> BrowserElement | None:
     """What lies there, in CSS pixels of the window: an element, or the words in one."""
     node = await _sent(session, "DOM.getNodeForLocation", {"x": round(place[0]), "y": round(place[1])})
-    return None if node is None else Element(session, node["backendNodeId"])
+    return None if node is None else BrowserElement(session, node["backendNodeId"])
 
 
-async def _call(element: Element, function: str, *arguments: object) -> object:
+async def _call(element: BrowserElement, function: str, *arguments: object) -> object:
     """What the function gives for the element as `this`; None when the element is gone."""
     node = await _ask(element, "DOM.resolveNode")
     if node is None:
@@ -245,7 +245,7 @@ async def _call(element: Element, function: str, *arguments: object) -> object:
     return None if reply is None else reply["result"].get("value")
 
 
-async def _ask(element: Element, method: str) -> Mapping[str, Any] | None:
+async def _ask(element: BrowserElement, method: str) -> Mapping[str, Any] | None:
     return await _sent(element.session, method, {"backendNodeId": element.number})
 
 

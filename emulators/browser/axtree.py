@@ -62,7 +62,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TreeLine:
     """A node as it is shown: how far in, which element, and what it says, without its id."""
 
     key: Key
@@ -70,9 +70,9 @@ class Line:
     text: str
 
 
-def lines_of(nodes: Sequence[Node], window: tuple[float, float] | None = None) -> list[Line]:
+def lines_of(nodes: Sequence[Node], window: tuple[float, float] | None = None) -> list[TreeLine]:
     """The lines of nodes in document order. `window` is the size outside of which nothing is shown; None: the whole page."""
-    lines: list[Line] = []
+    lines: list[TreeLine] = []
     above: list[tuple[Node, bool]] = []
     for node in nodes:
         while above and above[-1][0].depth >= node.depth:
@@ -80,12 +80,12 @@ def lines_of(nodes: Sequence[Node], window: tuple[float, float] | None = None) -
         text = _text(node)
         visible = text is not None and node.key is not None and (window is None or _in_window(node, window, above))
         if visible and text is not None and node.key is not None and not _repeats(node, lines, above):
-            lines.append(Line(node.key, sum(visible for _, visible in above), text))
+            lines.append(TreeLine(node.key, sum(visible for _, visible in above), text))
         above.append((node, visible))
     return lines
 
 
-def written(lines: Sequence[Line], number: Callable[[Key], int], max_tokens: int | None = None) -> str:
+def written(lines: Sequence[TreeLine], number: Callable[[Key], int], max_tokens: int | None = None) -> str:
     """The text; `number` gives the id of a key. Cut at the end of a line, which is said in one more line.
 
     Tokens are counted as four characters each.
@@ -125,7 +125,7 @@ def _in_window(node: Node, window: tuple[float, float], above: Sequence[tuple[No
     return across * down / width * height >= _IN_VIEW
 
 
-def _repeats(node: Node, lines: Sequence[Line], above: Sequence[tuple[Node, bool]]) -> bool:
+def _repeats(node: Node, lines: Sequence[TreeLine], above: Sequence[tuple[Node, bool]]) -> bool:
     """Whether one of the three lines before says this text already."""
     if node.role != "StaticText" or node.name is None or any(other.role in _FIELDS for other, _ in above):
         return False

@@ -24,7 +24,7 @@ from prill.emulators.browser.actions import element_at, perform, pixels, spot_in
 from prill.emulators.browser.chromium import Chromium, Profile
 from prill.emulators.browser.settle import RESTLESS, arrived, until_settled
 from prill.emulators.browser.tabs import Tabs, free_path
-from prill.emulators.browser.view import View
+from prill.emulators.browser.view import PageView
 from prill.emulators.screenshots import keep_screenshot
 from prill.errors import EnvironmentFailedError, MissingExtraError, UsageError
 from prill.io.lines import valid_unicode
@@ -105,7 +105,7 @@ class BrowserEnvironment:
         self._trace: Path | None = None
         self._tracing: str | None = None
         self._har: Path | None = None
-        self._view = View()
+        self._view = PageView()
 
     @property
     def page(self) -> Page:
@@ -205,7 +205,7 @@ class BrowserEnvironment:
         except (Error, TimeoutError):
             # A browser that cannot even close tabs is of no use to the next episode.
             await self._browser.end(tabs.context.browser)
-        self._tabs, self._page, self._view = None, None, View()
+        self._tabs, self._page, self._view = None, None, PageView()
 
     async def close(self) -> None:
         """Ends the episode, and the browser unless it was given."""

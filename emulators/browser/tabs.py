@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 # More are closed at once: a page that opens windows without end is no reason to lose the machine.
-MOST_TABS = 20
-MOST_NOTES = 5
+MAX_TABS = 20
+MAX_NOTES = 5
 _LONGEST = 200
 # Seconds: a tab in the background may hang without harm.
 _TITLE_TIMEOUT = 1.0
@@ -83,7 +83,7 @@ class Tabs:
     def notes(self) -> list[str]:
         """What there is to tell since the last call; of many only the first."""
         notes, self._notes = self._notes, []
-        return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more like these"]
+        return notes if len(notes) <= MAX_NOTES else [*notes[:MAX_NOTES], f"and {len(notes) - MAX_NOTES} more like these"]
 
     async def opened(self, seconds: float) -> None:
         """Waits for tabs that pages have asked for; they come when their servers answer."""
@@ -108,8 +108,8 @@ class Tabs:
         self._opening = max(0, self._opening - 1)
         if not self._following:
             return
-        if len(self.context.pages) > MOST_TABS:
-            self.note(f"a new tab was closed: there are {MOST_TABS} already")
+        if len(self.context.pages) > MAX_TABS:
+            self.note(f"a new tab was closed: there are {MAX_TABS} already")
             return self._do(page.close())
         self.traffic[page] = Traffic(page)
         self._do(self._watch(page))

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from prill.actions.targets import read_target
-from prill.emulators.browser.actions import Element
-from prill.emulators.browser.axtree import Box, Key, Line, Node, lines_of, written
+from prill.emulators.browser.actions import BrowserElement
+from prill.emulators.browser.axtree import Box, Key, Node, TreeLine, lines_of, written
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
@@ -223,14 +223,14 @@ def _cut(box: Box | None, clip: Box) -> Box | None:
     return (left, top, max(0.0, right - left), max(0.0, low - top))
 
 
-class View:
+class PageView:
     """The tabs of one episode. Numbers go by first sight: never used twice, the same for the same pages each time."""
 
     def __init__(self) -> None:
         self._reader = Reader()
         self._numbers: dict[Key, int] = {}
         self._keys: dict[str, Key] = {}
-        self._lines: list[Line] = []
+        self._lines: list[TreeLine] = []
         self._snapshot: Snapshot | None = None
 
     async def session(self, page: Page) -> CDPSession:
@@ -259,7 +259,7 @@ class View:
                 await page.bring_to_front()
                 await asyncio.sleep(0.05)
 
-    def find(self, target: str) -> Element | None:
+    def find(self, target: str) -> BrowserElement | None:
         """The element that a target names, by its number or else by role and name; None: it is not there now."""
         named = read_target(target)
         if named.number is not None:
@@ -275,7 +275,7 @@ class View:
         key = None if number is None else self._keys.get(number)
         return next((f"[{number}] {line.text}" for line in self._lines if line.key == key), None)
 
-    def line_around(self, element: Element) -> str | None:
+    def line_around(self, element: BrowserElement) -> str | None:
         """The line of the element, else of the nearest around it that has one, short of the page as a whole."""
         snapshot, lines = self._snapshot, {line.key: line for line in self._lines}
         above: list[Node] = []
@@ -292,11 +292,11 @@ class View:
     def _answers(self, session: CDPSession, key: Key) -> bool:
         return self._snapshot is not None and self._snapshot.sessions[key.frame] is session
 
-    def _element(self, key: Key | None) -> Element | None:
+    def _element(self, key: Key | None) -> BrowserElement | None:
         snapshot = self._snapshot
         if key is None or snapshot is None or snapshot.documents.get(key.frame) != key.document:
             return None
-        return Element(snapshot.sessions[key.frame], key.number, self._element(snapshot.owners.get(key.frame)))
+        return BrowserElement(snapshot.sessions[key.frame], key.number, self._element(snapshot.owners.get(key.frame)))
 
     def _number(self, key: Key) -> int:
         if key not in self._numbers:

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.actions.keys import key_combination
-from prill.emulators.browsergym.host import Reply, Request, Settings
+from prill.emulators.browsergym.host import HostReply, HostRequest, Settings
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, LabelRecord, Observation, Point, Task, Trajectory
 
@@ -62,7 +62,7 @@ class BrowserGym:
         self._timeout = timeout
         self._process: asyncio.subprocess.Process | None = None
         self._words: IO[bytes] | None = None
-        self._last = Reply()
+        self._last = HostReply()
         self._untouched: tuple[str, int] | None = None
 
     async def tasks(self, benchmark: str) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class BrowserGym:
         Raises:
             UsageError: The benchmark is not installed.
         """
-        return (await self._ask(Request(benchmark=benchmark))).tasks
+        return (await self._ask(HostRequest(benchmark=benchmark))).tasks
 
     async def task(self, name: str, seed: int) -> Task:
         """Makes the task with the goal that BrowserGym gives for a seed. In MiniWoB, seeds are other episodes than elsewhere.
@@ -89,7 +89,7 @@ class BrowserGym:
         Returns:
             The task.
         """
-        self._last = await self._ask(Request(task=name, seed=seed))
+        self._last = await self._ask(HostRequest(task=name, seed=seed))
         self._untouched = (name, seed)
         where, site = f"browsergym/{name}", name.partition(".")[0]
         return Task(id=f"{where}?seed={seed}", goal=self._last.goal, platform="web", site=site, start_url=self._last.url)
@@ -102,7 +102,7 @@ class BrowserGym:
         episode, ready = (match[1], int(match[2])), self._untouched
         self._untouched = None
         if ready != episode or self._process is None:
-            self._last = await self._ask(Request(task=episode[0], seed=episode[1]))
+            self._last = await self._ask(HostRequest(task=episode[0], seed=episode[1]))
         return self._observation()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
@@ -110,7 +110,7 @@ class BrowserGym:
         if self._process is None:
             raise UsageError("no episode is open: call reset first")
         self._untouched = None
-        self._last = await self._ask(Request(call=call_of(action, *self._last.size)))
+        self._last = await self._ask(HostRequest(call=call_of(action, *self._last.size)))
         return self._observation(), action.is_final or self._last.done
 
     async def locate(self, action: Action) -> Action:
@@ -160,7 +160,7 @@ class BrowserGym:
     def _observation(self) -> Observation:
         return Observation(screenshot=self._last.screenshot, text=self._last.text, url=self._last.url)
 
-    async def _ask(self, request: Request) -> Reply:
+    async def _ask(self, request: HostRequest) -> HostReply:
         async with self._ended_unless_well():
             process = self._process or await self._start()
             assert process.stdin is not None and process.stdout is not None
@@ -175,7 +175,7 @@ class BrowserGym:
                 line = b""
             if not line.endswith(b"\n"):
                 raise EnvironmentFailedError(f"BrowserGym failed: {self._last_words()}")
-            reply = msgspec.json.decode(line, type=Reply)
+            reply = msgspec.json.decode(line, type=HostReply)
         if reply.error is not None:
             raise UsageError(reply.error)
         return reply

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HostRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`task` begins an episode, `call` goes on with it, `benchmark` asks for the names of its tasks."""
 
     task: str | None = None
@@ -35,7 +35,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     benchmark: str | None = None
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HostReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state by then; or `error`, when the request cannot be carried out as asked. `size` is that of the picture, and
     `boxes` are the places of elements on it, by number: left, top, width and height in its pixels.
     """
@@ -68,30 +68,30 @@ class Host:
         self._name = ""
         self._env: gymnasium.Env[Any, Any] | None = None
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: HostRequest) -> HostReply:
         """The reply to one request."""
         try:
             if request.benchmark is not None:
-                return Reply(tasks=_tasks(request.benchmark))
+                return HostReply(tasks=_tasks(request.benchmark))
             if request.task is not None:
                 return self._reset(request.task, request.seed)
             return self._step(request.call or "")
         except UsageError as error:
-            return Reply(error=str(error))
+            return HostReply(error=str(error))
 
     def close(self) -> None:
         """Ends the browser."""
         if self._env is not None:
             self._env.close()
 
-    def _reset(self, name: str, seed: int) -> Reply:
+    def _reset(self, name: str, seed: int) -> HostReply:
         if self._env is None or name != self._name:
             self.close()
             self._env, self._name = self._make(name), name
         state, _ = self._env.reset(seed=seed)
         return self._reply(state, 0.0, False)
 
-    def _step(self, call: str) -> Reply:
+    def _step(self, call: str) -> HostReply:
         if self._env is None:
             raise UsageError("no episode is open: call reset first")
         state, reward, terminated, truncated, _ = self._env.step(call)
@@ -116,7 +116,7 @@ class Host:
             task_kwargs=_task_settings(benchmark),
         )
 
-    def _reply(self, state: Mapping[str, Any], reward: float, done: bool) -> Reply:
+    def _reply(self, state: Mapping[str, Any], reward: float, done: bool) -> HostReply:
         from browsergym.utils.obs import flatten_axtree_to_str
         from PIL import Image
 
@@ -132,7 +132,7 @@ class Host:
         picture = Image.fromarray(state["screenshot"])
         picture.save(png, "PNG", compress_level=1)
         shot = keep_screenshot(png.getvalue(), Path(self._settings.images))
-        return Reply(
+        return HostReply(
             goal=str(state["goal"]),
             screenshot=shot,
             size=picture.size,
@@ -206,7 +206,7 @@ def main() -> None:
     os.dup2(2, 1)
     host = Host(msgspec.json.decode(sys.argv[1], type=Settings))
     for line in sys.stdin.buffer:
-        replies.write(msgspec.json.encode(host.answer(msgspec.json.decode(line, type=Request))) + b"\n")
+        replies.write(msgspec.json.encode(host.answer(msgspec.json.decode(line, type=HostRequest))) + b"\n")
         replies.flush()
     host.close()
 

@@ -27,11 +27,11 @@ from msgspec import Meta
 
 from prill.actions.phone import TAP_DISTANCE, finger_of, typed_lines
 from prill.emulators.ios.companion import Companion, CompanionError
-from prill.emulators.ios.prepared import PreparedSimulator, Restore, Screen
+from prill.emulators.ios.prepared import PreparedScreen, PreparedSimulator, Restore
 from prill.emulators.ios.screen import ENTER, can_type, check_size, combination, is_home_screen, read_elements
 from prill.emulators.ios.simulators import companion_path
 from prill.emulators.screenshots import keep_screenshot, settled_picture
-from prill.emulators.widgets import Element, describe, located, place_of
+from prill.emulators.widgets import Widget, describe, located, place_of
 from prill.errors import EnvironmentFailedError, MissingExtraError, UsageError
 from prill.types import Action, Observation, Point, Task
 
@@ -100,8 +100,8 @@ class Ios:
         self._begun: Counter[str] = Counter()
         self._random = random.Random(spec.seed)
         self._companion: Companion | None = None
-        self._screen = Screen((0, 0), (0, 0))
-        self._elements: list[Element] = []
+        self._screen = PreparedScreen((0, 0), (0, 0))
+        self._elements: list[Widget] = []
 
     async def reset(self, task: Task) -> Observation:
         """A simulator at the start of the task.
@@ -248,7 +248,7 @@ class Ios:
         check_size(picture, self._screen.pixels)
         return picture
 
-    async def _read_elements(self) -> list[Element]:
+    async def _read_elements(self) -> list[Widget]:
         """None at all where the app in front does not tell, as some do not: the screenshot is there all the same."""
         from idb.common.types import AccessibilityInfoOptions
 

@@ -18,7 +18,7 @@ _logger = logging.getLogger("prill.ios")
 
 
 @dataclass(frozen=True, slots=True)
-class Screen:
+class PreparedScreen:
     """Its size in points, which touches count in, and in pixels, which screenshots do."""
 
     points: tuple[int, int]
@@ -42,7 +42,7 @@ class PreparedSimulator:
         self._companion: Companion | None = None
         self._closing = asyncio.Lock()
 
-    async def fresh(self) -> tuple[Companion, Screen]:
+    async def fresh(self) -> tuple[Companion, PreparedScreen]:
         """Starts it and returns when it shows something. Raises EnvironmentFailedError, UsageError for an unknown one."""
         await self.leave()
         if self._folder is None:
@@ -132,7 +132,7 @@ class PreparedSimulator:
         return fitting[0]
 
 
-async def _ready(companion: Companion, within: float) -> Screen:
+async def _ready(companion: Companion, within: float) -> PreparedScreen:
     """Returns when the simulator says that it is booted, and shows something."""
     from idb.common.types import AccessibilityInfoOptions
 
@@ -150,7 +150,7 @@ async def _ready(companion: Companion, within: float) -> Screen:
                             "accessibility", lambda client: client.accessibility_info(None, AccessibilityInfoOptions())
                         )
                         if len(tree.json) > len("[]"):
-                            return Screen((size.width_points, size.height_points), (size.width, size.height))
+                            return PreparedScreen((size.width_points, size.height_points), (size.width, size.height))
                     elif description.state == "Booted":
                         last = "no screen size"
                 except CompanionError as failure:

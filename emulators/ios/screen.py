@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from prill.emulators.screenshots import Size, whole_size
-from prill.emulators.widgets import Element
+from prill.emulators.widgets import Widget
 from prill.errors import EnvironmentFailedError
 
 # Containers that say nothing by themselves; what is in them counts.
@@ -51,7 +51,7 @@ ENTER = KEYS["enter"]
 _COMBINATION = re.compile(r"(?:(.*)\+)?(\+|[^+]+)")
 
 
-def read_elements(accessibility: str, points: tuple[float, float]) -> list[Element]:
+def read_elements(accessibility: str, points: tuple[float, float]) -> list[Widget]:
     """The visible elements of `accessibility_info`, nested or flat; `points` is the size of the screen.
 
     Raises EnvironmentFailedError when it is no such JSON.
@@ -63,7 +63,7 @@ def read_elements(accessibility: str, points: tuple[float, float]) -> list[Eleme
         raise EnvironmentFailedError(f"the simulator's accessibility tree cannot be read: {error!r}") from error
 
 
-def _walk(nodes: Sequence[dict[str, Any]], points: tuple[float, float], depth: int) -> Iterator[Element]:
+def _walk(nodes: Sequence[dict[str, Any]], points: tuple[float, float], depth: int) -> Iterator[Widget]:
     for node in nodes:
         element = _element(node, points, depth)
         if element is not None:
@@ -71,7 +71,7 @@ def _walk(nodes: Sequence[dict[str, Any]], points: tuple[float, float], depth: i
         yield from _walk(node.get("children") or [], points, depth + (element is not None))
 
 
-def _element(node: dict[str, Any], points: tuple[float, float], depth: int) -> Element | None:
+def _element(node: dict[str, Any], points: tuple[float, float], depth: int) -> Widget | None:
     frame, (width, height) = node["frame"], points
     left, top = frame["x"] / width, frame["y"] / height
     right, bottom = left + frame["width"] / width, top + frame["height"] / height
@@ -83,10 +83,10 @@ def _element(node: dict[str, Any], points: tuple[float, float], depth: int) -> E
     states = [] if value is None or str(value) == name else [("value", repr(str(value)))]
     if node.get("enabled") is False:
         states.append(("enabled", "false"))
-    return Element(role, name, (left, top, right, bottom), depth, tuple(states))
+    return Widget(role, name, (left, top, right, bottom), depth, tuple(states))
 
 
-def is_home_screen(elements: Sequence[Element]) -> bool:
+def is_home_screen(elements: Sequence[Widget]) -> bool:
     """Whether this is the home screen: its application, SpringBoard, is labelled by a blank or by its name."""
     top = elements[0] if elements else None
     return top is not None and top.role == "Application" and top.name.strip() in ("", "SpringBoard")

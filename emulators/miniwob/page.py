@@ -28,7 +28,7 @@ WAIT = 1.0
 _SCRIPTS = ("clock.js", "alone.js", "drawn.js", "html.js", "text.js")
 _DRAG_STEPS = 8
 _TIMES = re.compile(r"(?P<keys>.+?) x (?P<count>\d{1,9})")
-_MOST_TIMES = 100
+_MAX_TIMES = 100
 _HELD = ("Control", "Shift", "Alt", "Meta")
 
 
@@ -145,7 +145,7 @@ async def _press(page: Page, element: ElementHandle | None, keys: str) -> None:
     from playwright.async_api import Error
 
     if times := _TIMES.fullmatch(keys):
-        for _ in range(min(_MOST_TIMES, int(times["count"]))):
+        for _ in range(min(_MAX_TIMES, int(times["count"]))):
             await _press(page, element, times["keys"])
         return
     if element is not None:

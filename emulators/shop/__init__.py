@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.emulators.shop.play import Play
+    from prill.emulators.shop.play import ShopPlay
     from prill.emulators.shop.server import Shop
     from prill.emulators.shop.tasks import shop_configs, shop_solutions
 
 
-__all__ = ["Play", "Shop", "shop_configs", "shop_solutions"]
-_HOMES = {"Play": "play", "Shop": "server", "shop_configs": "tasks", "shop_solutions": "tasks"}
+__all__ = ["Shop", "ShopPlay", "shop_configs", "shop_solutions"]
+_HOMES = {"ShopPlay": "play", "Shop": "server", "shop_configs": "tasks", "shop_solutions": "tasks"}
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -6,9 +6,9 @@ from html import escape
 
 from prill.emulators.shop.pages import (
     PageError,
-    Request,
     Response,
     Route,
+    ShopRequest,
     button_form,
     field,
     redirect,
@@ -16,7 +16,7 @@ from prill.emulators.shop.pages import (
     table,
     whole_number,
 )
-from prill.emulators.shop.store import SHIPPING, Address, Order, Product, Store, money
+from prill.emulators.shop.store import SHIPPING, Address, Product, ShopOrder, Store, money
 
 _ADDRESS = {
     "street": "Street Address",
@@ -28,7 +28,7 @@ _ADDRESS = {
 }
 
 
-def login_page(request: Request, message: str = "") -> Response:
+def login_page(request: ShopRequest, message: str = "") -> Response:
     """The form, or the account of who is signed in already."""
     if request.user is not None:
         return redirect("/customer/account/")
@@ -37,7 +37,7 @@ def login_page(request: Request, message: str = "") -> Response:
     return shop_page(request, "Customer Login", wrong + button_form("/customer/account/login/", "Sign In", fields))
 
 
-def login(request: Request) -> Response:
+def login(request: ShopRequest) -> Response:
     """Signs in, or says that it cannot."""
     token = request.store.sign_in("shopping", request.form.get("login[username]", ""), request.form.get("login[password]", ""))
     if token is None:
@@ -45,13 +45,13 @@ def login(request: Request) -> Response:
     return redirect("/customer/account/", token)
 
 
-def logout(request: Request) -> Response:
+def logout(request: ShopRequest) -> Response:
     """Signs out."""
     request.store.sign_out(request.session)
     return redirect("/", "")
 
 
-def account(request: Request) -> Response:
+def account(request: ShopRequest) -> Response:
     """Who one is."""
     who = request.customer
     body = (
@@ -61,20 +61,20 @@ def account(request: Request) -> Response:
     return shop_page(request, "My Account", body)
 
 
-def address(request: Request) -> Response:
+def address(request: ShopRequest) -> Response:
     """Where one lives."""
     body = f'{_address(request.customer.address)}<p><a href="/customer/address/edit/">Edit Address</a></p>'
     return shop_page(request, "Address Book", body, message="You saved the address." if "said" in request.query else "")
 
 
-def edit_address(request: Request) -> Response:
+def edit_address(request: ShopRequest) -> Response:
     """The form for it."""
     now = request.customer.address
     fields = "".join(field(label, name, getattr(now, name)) for name, label in _ADDRESS.items())
     return shop_page(request, "Edit Address", button_form("/customer/address/edit/", "Save Address", fields))
 
 
-def save_address(request: Request) -> Response:
+def save_address(request: ShopRequest) -> Response:
     """Takes the new address; only the second line may be empty."""
     values = {name: request.form.get(name, "").strip() for name in _ADDRESS}
     if missing := [_ADDRESS[name] for name, value in values.items() if not value and name != "street2"]:
@@ -83,7 +83,7 @@ def save_address(request: Request) -> Response:
     return redirect("/customer/address/?said=1")
 
 
-def wishes(request: Request) -> Response:
+def wishes(request: ShopRequest) -> Response:
     """The wish list."""
     items = [request.store.products[sku] for sku in request.customer.wishes]
     if not items:
@@ -92,7 +92,7 @@ def wishes(request: Request) -> Response:
     return shop_page(request, "My Wish List", table(("Product", "Price", ""), rows, "Wish list"))
 
 
-def add_wish(request: Request) -> Response:
+def add_wish(request: ShopRequest) -> Response:
     """One more wish."""
     product = _product(request)
     if product.sku not in request.customer.wishes:
@@ -100,14 +100,14 @@ def add_wish(request: Request) -> Response:
     return redirect("/wishlist/")
 
 
-def drop_wish(request: Request) -> Response:
+def drop_wish(request: ShopRequest) -> Response:
     """One wish less."""
     if (sku := _product(request).sku) in request.customer.wishes:
         request.customer.wishes.remove(sku)
     return redirect("/wishlist/")
 
 
-def cart(request: Request) -> Response:
+def cart(request: ShopRequest) -> Response:
     """What one is about to buy."""
     items = _cart(request)
     if not items:
@@ -128,7 +128,7 @@ def cart(request: Request) -> Response:
     return shop_page(request, "Shopping Cart", body)
 
 
-def add_to_cart(request: Request) -> Response:
+def add_to_cart(request: ShopRequest) -> Response:
     """Some of a product, no more than there are."""
     product = _product(request)
     quantity = request.customer.cart.get(product.sku, 0) + whole_number(request.form.get("qty", "1"), "The quantity", 1)
@@ -138,13 +138,13 @@ def add_to_cart(request: Request) -> Response:
     return redirect("/checkout/cart/")
 
 
-def drop_from_cart(request: Request) -> Response:
+def drop_from_cart(request: ShopRequest) -> Response:
     """None of a product."""
     request.customer.cart.pop(_product(request).sku, None)
     return redirect("/checkout/cart/")
 
 
-def checkout(request: Request) -> Response:
+def checkout(request: ShopRequest) -> Response:
     """The last look before buying."""
     items = _cart(request)
     if not items:
@@ -158,7 +158,7 @@ def checkout(request: Request) -> Response:
     return shop_page(request, "Checkout", body)
 
 
-def place_order(request: Request) -> Response:
+def place_order(request: ShopRequest) -> Response:
     """Buys."""
     items = _cart(request)
     if not items:
@@ -169,14 +169,14 @@ def place_order(request: Request) -> Response:
     return redirect(f"/checkout/success/?order={request.store.place_order(request.customer).number}")
 
 
-def bought(request: Request) -> Response:
+def bought(request: ShopRequest) -> Response:
     """Thanks, and the number of the order."""
     order = _order(request, request.query.get("order", ""))
     link = f'<a href="/sales/order/view/order_id/{order.number}/">{order.label}</a>'
     return shop_page(request, "Thank you for your purchase!", f"<p>Your order number is: {link}.</p>")
 
 
-def orders(request: Request) -> Response:
+def orders(request: ShopRequest) -> Response:
     """All orders of the account, the newest first."""
     own = sorted((o for o in request.store.orders if o.email == request.user), key=lambda o: o.date, reverse=True)
     rows = (
@@ -192,7 +192,7 @@ def orders(request: Request) -> Response:
     return shop_page(request, "My Orders", table(("Order #", "Date", "Order Total", "Status", "Action"), rows, "Orders"))
 
 
-def order(request: Request) -> Response:
+def order(request: ShopRequest) -> Response:
     """One order."""
     order = _order(request, request.parts["number"])
     note = f'<p class="box">{escape(order.note)}</p>' if order.note else ""
@@ -200,7 +200,7 @@ def order(request: Request) -> Response:
     return shop_page(request, f"Order # {order.label}", body)
 
 
-def order_lines(store: Store, order: Order) -> str:
+def order_lines(store: Store, order: ShopOrder) -> str:
     """What was bought, as both sides of the shop show it."""
     rows = (
         (escape(store.products[sku].name), escape(sku), money(price), f"Ordered {quantity}", money(price * quantity))
@@ -213,21 +213,21 @@ def order_lines(store: Store, order: Order) -> str:
     )
 
 
-def _product(request: Request) -> Product:
+def _product(request: ShopRequest) -> Product:
     product = request.store.products.get(request.parts["sku"])
     if product is None:
         raise PageError(404, "There is no such product.")
     return product
 
 
-def _order(request: Request, number: str) -> Order:
+def _order(request: ShopRequest, number: str) -> ShopOrder:
     for order in request.store.orders:
         if str(order.number) == number and order.email == request.user:
             return order
     raise PageError(404, "There is no such order.")
 
 
-def _cart(request: Request) -> list[tuple[Product, int]]:
+def _cart(request: ShopRequest) -> list[tuple[Product, int]]:
     return [(request.store.products[sku], quantity) for sku, quantity in request.customer.cart.items()]
 
 

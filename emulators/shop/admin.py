@@ -8,9 +8,9 @@ from html import escape
 from prill.emulators.shop.account import order_lines
 from prill.emulators.shop.pages import (
     PageError,
-    Request,
     Response,
     Route,
+    ShopRequest,
     button_form,
     field,
     redirect,
@@ -18,7 +18,7 @@ from prill.emulators.shop.pages import (
     table,
     whole_number,
 )
-from prill.emulators.shop.store import Order, Product, money
+from prill.emulators.shop.store import Product, ShopOrder, money
 
 _MENU = (
     ("Dashboard", "/admin/dashboard"),
@@ -33,7 +33,7 @@ _STATUSES = ("Pending", "Processing", "Complete", "Canceled")
 _FOLD = "const s = this.nextElementSibling; s.hidden = !s.hidden; this.setAttribute('aria-expanded', !s.hidden)"
 
 
-def login_page(request: Request, message: str = "") -> Response:
+def login_page(request: ShopRequest, message: str = "") -> Response:
     """The form, or the dashboard of who is signed in already."""
     if request.user is not None:
         return redirect("/admin/dashboard")
@@ -43,7 +43,7 @@ def login_page(request: Request, message: str = "") -> Response:
     return site_page("shopping_admin", "Welcome, please sign in", (), wrong + button_form("/admin", "Sign in", fields))
 
 
-def login(request: Request) -> Response:
+def login(request: ShopRequest) -> Response:
     """Signs in, or says that it cannot."""
     token = request.store.sign_in(
         "shopping_admin", request.form.get("login[username]", ""), request.form.get("login[password]", "")
@@ -53,13 +53,13 @@ def login(request: Request) -> Response:
     return redirect("/admin/dashboard", token)
 
 
-def logout(request: Request) -> Response:
+def logout(request: ShopRequest) -> Response:
     """Signs out."""
     request.store.sign_out(request.session)
     return redirect("/admin", "")
 
 
-def dashboard(request: Request) -> Response:
+def dashboard(request: ShopRequest) -> Response:
     """What was earned, and the last orders."""
     sold = [o for o in request.store.orders if o.status != "Canceled"]
     last = sorted(request.store.orders, key=lambda o: o.date, reverse=True)[:5]
@@ -69,7 +69,7 @@ def dashboard(request: Request) -> Response:
     return _page("Dashboard", body)
 
 
-def orders(request: Request) -> Response:
+def orders(request: ShopRequest) -> Response:
     """All orders, or those with a status or of a customer."""
     status, words = request.query.get("status", ""), request.query.get("q", "").strip().lower()
     matches = [
@@ -86,7 +86,7 @@ def orders(request: Request) -> Response:
     return _page("Orders", f"{form}<p>{len(matches)} records found</p>{_orders(request, matches)}")
 
 
-def order(request: Request) -> Response:
+def order(request: ShopRequest) -> Response:
     """One order, to ship or to cancel."""
     order = _order(request)
     buttons = ""
@@ -98,7 +98,7 @@ def order(request: Request) -> Response:
     return _page(f"Order # {order.label}", facts + buttons + order_lines(request.store, order))
 
 
-def change_order(request: Request) -> Response:
+def change_order(request: ShopRequest) -> Response:
     """Ships or cancels; what is canceled goes back to the stock."""
     order, change = _order(request), request.parts["change"]
     if order.status not in ("Pending", "Processing") or change not in ("ship", "cancel"):
@@ -110,7 +110,7 @@ def change_order(request: Request) -> Response:
     return redirect(f"/admin/sales/order/view/order_id/{order.number}/")
 
 
-def customers(request: Request) -> Response:
+def customers(request: ShopRequest) -> Response:
     """Everybody with an account."""
     bought = Counter(o.email for o in request.store.orders)
     rows = (
@@ -120,7 +120,7 @@ def customers(request: Request) -> Response:
     return _page("Customers", table(("Name", "Email", "City", "Orders"), rows, "Customers"))
 
 
-def products(request: Request) -> Response:
+def products(request: ShopRequest) -> Response:
     """Everything for sale."""
     rows = (
         (
@@ -136,7 +136,7 @@ def products(request: Request) -> Response:
     return _page("Products", table(("ID", "Name", "SKU", "Price", "Quantity", "Action"), rows, "Products"))
 
 
-def product(request: Request) -> Response:
+def product(request: ShopRequest) -> Response:
     """The form for one product; the stock is behind a button, as in the real thing."""
     product = _product(request)
     inventory = (
@@ -151,7 +151,7 @@ def product(request: Request) -> Response:
     return _page(product.name, form, "You saved the product." if "said" in request.query else "")
 
 
-def save_product(request: Request) -> Response:
+def save_product(request: ShopRequest) -> Response:
     """Takes name, price and stock."""
     product = _product(request)
     name = request.form.get("product[name]", "").strip()
@@ -166,7 +166,7 @@ def save_product(request: Request) -> Response:
     return redirect(f"/admin/catalog/product/edit/id/{product.id}/?said=1")
 
 
-def bestsellers(request: Request) -> Response:
+def bestsellers(request: ShopRequest) -> Response:
     """How many of each product were sold in a time."""
     counts: Counter[str] = Counter()
     for order in _between(request):
@@ -177,9 +177,9 @@ def bestsellers(request: Request) -> Response:
     return _page("Bestsellers Report", _dates(request) + table(("Product", "Price", "Order Quantity"), rows, "Bestsellers"))
 
 
-def sales(request: Request) -> Response:
+def sales(request: ShopRequest) -> Response:
     """What each month brought."""
-    months: dict[str, list[Order]] = {}
+    months: dict[str, list[ShopOrder]] = {}
     for order in _between(request):
         months.setdefault(order.date[:7], []).append(order)
     rows = ((month, str(len(own)), money(sum(o.total for o in own))) for month, own in sorted(months.items()))
@@ -190,18 +190,18 @@ def _page(title: str, body: str, message: str = "") -> Response:
     return site_page("shopping_admin", title, _MENU, body, message=message)
 
 
-def _dates(request: Request) -> str:
+def _dates(request: ShopRequest) -> str:
     names = (("From", "from"), ("To", "to"))
     fields = "".join(field(label, name, request.query.get(name, ""), hint="YYYY-MM-DD") for label, name in names)
     return f'<form action="{escape(request.path)}">{fields}<button>Show Report</button></form>'
 
 
-def _between(request: Request) -> list[Order]:
+def _between(request: ShopRequest) -> list[ShopOrder]:
     first, last = request.query.get("from") or "0000", request.query.get("to") or "9999"
     return [o for o in request.store.orders if o.status != "Canceled" and first <= o.date[:10] <= last]
 
 
-def _orders(request: Request, orders: list[Order]) -> str:
+def _orders(request: ShopRequest, orders: list[ShopOrder]) -> str:
     rows = (
         (
             o.label,
@@ -216,18 +216,18 @@ def _orders(request: Request, orders: list[Order]) -> str:
     return table(("ID", "Purchase Date", "Customer", "Grand Total", "Status", "Action"), rows, "Orders")
 
 
-def _name(request: Request, order: Order) -> str:
+def _name(request: ShopRequest, order: ShopOrder) -> str:
     return request.store.customers[order.email].name
 
 
-def _order(request: Request) -> Order:
+def _order(request: ShopRequest) -> ShopOrder:
     for order in request.store.orders:
         if str(order.number) == request.parts["number"]:
             return order
     raise PageError(404, "There is no such order.")
 
 
-def _product(request: Request) -> Product:
+def _product(request: ShopRequest) -> Product:
     for product in request.store.products.values():
         if str(product.id) == request.parts["id"]:
             return product

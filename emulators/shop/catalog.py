@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 from prill.emulators.shop.pages import (
     PageError,
-    Request,
     Response,
     Route,
+    ShopRequest,
     button_form,
     card,
     field,
@@ -25,12 +25,12 @@ from prill.emulators.shop.store import Product, Review, money
 _ORDERS = {"position": "Position", "name": "Name", "price": "Price", "rating": "Rating"}
 
 
-def home(request: Request) -> Response:
+def home(request: ShopRequest) -> Response:
     """The first page: a few products."""
     return shop_page(request, "One shop for desks and kitchens", _cards(list(request.store.products.values())[:10]))
 
 
-def category(request: Request) -> Response:
+def category(request: ShopRequest) -> Response:
     """All products below a category, in the asked order."""
     name = "/".join(request.parts.values())
     products = [p for p in request.store.products.values() if f"{p.category}/".startswith(f"{name}/")]
@@ -42,7 +42,7 @@ def category(request: Request) -> Response:
     return shop_page(request, _title(name), narrow + _listing(request, products, f"/{name}.html"))
 
 
-def search(request: Request) -> Response:
+def search(request: ShopRequest) -> Response:
     """Products whose name or description has every word."""
     words = request.query.get("q", "").lower().split()
     hits = [
@@ -54,7 +54,7 @@ def search(request: Request) -> Response:
     return shop_page(request, title, _listing(request, hits, "/catalogsearch/result/"))
 
 
-def product(request: Request) -> Response:
+def product(request: ShopRequest) -> Response:
     """One product, with its reviews and the form for another."""
     product = _product(request)
     stock = "In stock" if product.stock > 0 else "Out of stock"
@@ -83,7 +83,7 @@ def product(request: Request) -> Response:
     return shop_page(request, product.name, body, message=note)
 
 
-def review(request: Request) -> Response:
+def review(request: ShopRequest) -> Response:
     """Takes a review."""
     product = _product(request)
     texts = {name: request.form.get(name, "").strip() for name in ("nickname", "title", "detail")}
@@ -94,7 +94,7 @@ def review(request: Request) -> Response:
     return redirect(f"/{product.slug}.html?said=review")
 
 
-def contact(request: Request) -> Response:
+def contact(request: ShopRequest) -> Response:
     """The form for questions; a telephone number is not given."""
     fields = field("Your Name", "name") + field("Your Email", "email") + field("What is on your mind?", "comment")
     message = "Thank you. We answer within two days." if "said" in request.query else ""
@@ -102,7 +102,7 @@ def contact(request: Request) -> Response:
     return shop_page(request, "Contact Us", body, message=message)
 
 
-def message(request: Request) -> Response:
+def message(request: ShopRequest) -> Response:
     """Takes a question."""
     if not request.form.get("comment", "").strip():
         raise PageError(400, "The message is empty.")
@@ -110,7 +110,7 @@ def message(request: Request) -> Response:
     return redirect("/contact/?said=1")
 
 
-def _product(request: Request) -> Product:
+def _product(request: ShopRequest) -> Product:
     slug = request.parts.get("name", "")
     for product in request.store.products.values():
         if product.slug == slug:
@@ -122,7 +122,7 @@ def _cards(products: Iterable[Product]) -> str:
     return f'<ul class="cards" aria-label="Products">{"".join(card(product) for product in products)}</ul>'
 
 
-def _listing(request: Request, products: list[Product], address: str) -> str:
+def _listing(request: ShopRequest, products: list[Product], address: str) -> str:
     order = request.query.get("product_list_order", "position")
     if order == "price":
         products = sorted(products, key=lambda p: p.price)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from prill.emulators.shop.pages import PageError, Request, Response, Route, button_form, field, redirect, site_page
+from prill.emulators.shop.pages import PageError, Response, Route, ShopRequest, button_form, field, redirect, site_page
 from prill.emulators.shop.store import Comment, Submission
 
 
-def home(request: Request) -> Response:
+def home(request: ShopRequest) -> Response:
     """All forums, and what was posted."""
     forums = "".join(f'<li><a href="/f/{name}">{name}</a> {escape(title)}</li>' for name, title in request.store.forums.items())
     return _page(request, "Forums", f"<ul>{forums}</ul><h2>Submissions</h2>{_list(request, request.store.submissions)}")
 
 
-def forum(request: Request) -> Response:
+def forum(request: ShopRequest) -> Response:
     """One forum."""
     name = _forum(request)
     posts = [post for post in request.store.submissions if post.forum == name]
@@ -23,7 +23,7 @@ def forum(request: Request) -> Response:
     return _page(request, name, submit + _list(request, posts))
 
 
-def submission(request: Request) -> Response:
+def submission(request: ShopRequest) -> Response:
     """One post with its comments."""
     post = _post(request)
     message = "".join(
@@ -34,7 +34,7 @@ def submission(request: Request) -> Response:
     return _page(request, post.title, f"{_submission(request, post, whole_number=True)}<h2>Comments</h2>{message}{write}")
 
 
-def submit_page(request: Request) -> Response:
+def submit_page(request: ShopRequest) -> Response:
     """The form for a post."""
     name = _forum(request)
     fields = field("Title", "title") + field("Body", "body")
@@ -43,7 +43,7 @@ def submit_page(request: Request) -> Response:
     )
 
 
-def submit(request: Request) -> Response:
+def submit(request: ShopRequest) -> Response:
     """Takes a post."""
     name, title = _forum(request), request.form.get("title", "").strip()
     if not title:
@@ -51,7 +51,7 @@ def submit(request: Request) -> Response:
     return redirect(request.store.submit(name, str(request.user), title, request.form.get("body", "").strip()).path)
 
 
-def vote(request: Request) -> Response:
+def vote(request: ShopRequest) -> Response:
     """One vote a person: the same again takes it back."""
     post, choice = _post(request), 1 if request.form.get("choice") == "1" else -1
     if post.votes.pop(str(request.user), 0) != choice:
@@ -59,7 +59,7 @@ def vote(request: Request) -> Response:
     return redirect(post.path)
 
 
-def comment(request: Request) -> Response:
+def comment(request: ShopRequest) -> Response:
     """Takes a comment."""
     post, text = _post(request), request.form.get("text", "").strip()
     if not text:
@@ -68,33 +68,33 @@ def comment(request: Request) -> Response:
     return redirect(post.path)
 
 
-def login_page(request: Request, message: str = "") -> Response:
+def login_page(request: ShopRequest, message: str = "") -> Response:
     """The form."""
     wrong = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
     fields = field("Username", "_username") + field("Password", "_password", kind="password")
     return _page(request, "Log in", wrong + button_form("/login", "Log in", fields))
 
 
-def login(request: Request) -> Response:
+def login(request: ShopRequest) -> Response:
     """Signs in, or says that it cannot."""
     token = request.store.sign_in("reddit", request.form.get("_username", ""), request.form.get("_password", ""))
     return login_page(request, "Invalid credentials.") if token is None else redirect("/", token)
 
 
-def logout(request: Request) -> Response:
+def logout(request: ShopRequest) -> Response:
     """Signs out."""
     request.store.sign_out(request.session)
     return redirect("/", "")
 
 
-def account(request: Request) -> Response:
+def account(request: ShopRequest) -> Response:
     """One's own account."""
     if request.parts["name"] != request.user:
         raise PageError(403, "This is somebody else's account.")
     return _page(request, f"Account of {request.user}", "<p>Delete account: write to the people who run this.</p>")
 
 
-def _page(request: Request, title: str, body: str) -> Response:
+def _page(request: ShopRequest, title: str, body: str) -> Response:
     links = [("Forums", "/")]
     links += (
         [(request.user, f"/user/{request.user}/account"), ("Log out", "/logout")] if request.user else [("Log in", "/login")]
@@ -102,11 +102,11 @@ def _page(request: Request, title: str, body: str) -> Response:
     return site_page("reddit", title, links, body)
 
 
-def _list(request: Request, posts: Iterable[Submission]) -> str:
+def _list(request: ShopRequest, posts: Iterable[Submission]) -> str:
     return "".join(_submission(request, post, whole_number=False) for post in sorted(posts, key=lambda p: p.date, reverse=True))
 
 
-def _submission(request: Request, post: Submission, *, whole_number: bool) -> str:
+def _submission(request: ShopRequest, post: Submission, *, whole_number: bool) -> str:
     own = post.votes.get(request.user or "", 0)
     mark = {1: " vote--user-upvoted", -1: " vote--user-downvoted", 0: ""}[own]
     name = escape(post.title)
@@ -122,13 +122,13 @@ def _submission(request: Request, post: Submission, *, whole_number: bool) -> st
     return f'<article class="submission"><div class="submission__inner">{inner}</div>{votes}</article>'
 
 
-def _forum(request: Request) -> str:
+def _forum(request: ShopRequest) -> str:
     if (name := request.parts["forum"]) not in request.store.forums:
         raise PageError(404, "There is no such forum.")
     return name
 
 
-def _post(request: Request) -> Submission:
+def _post(request: ShopRequest) -> Submission:
     for post in request.store.submissions:
         if str(post.id) == request.parts["id"] and request.parts.get("forum", post.forum) == post.forum:
             return post

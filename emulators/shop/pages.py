@@ -11,7 +11,7 @@ from prill.emulators.shop.store import Customer, Product, Site, Store, money
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ShopRequest:
     """One request.
 
     `path` is without the query, `parts` are those of the route's path, `user` is who is signed in on this site, `session`
@@ -44,7 +44,7 @@ class Response:
     kind: str = "text/html"
 
 
-Handler = Callable[[Request], Response]
+Handler = Callable[[ShopRequest], Response]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def redirect(location: str, session: str | None = None) -> Response:
     return Response(status=303, location=location, session=session)
 
 
-def shop_page(request: Request, title: str, body: str, *, status: int = 200, message: str = "") -> Response:
+def shop_page(request: ShopRequest, title: str, body: str, *, status: int = 200, message: str = "") -> Response:
     """A page of the shop with its head, categories and foot. `said` is a message above the page."""
     if request.user is None:
         account, welcome = '<a href="/customer/account/login/">Sign In</a>', "Welcome to Larch &amp; Lantern"

@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"\[(\w+)\] ")
 _SCROLLS = 12
 
 
-class Play:
+class ShopPlay:
     """Plays WebArena's action texts, scrolls to what is not in view, and ends with `stop` where the list does not.
 
     Args:

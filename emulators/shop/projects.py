@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from html import escape
 
-from prill.emulators.shop.pages import PageError, Request, Response, Route, button_form, field, redirect, site_page
+from prill.emulators.shop.pages import PageError, Response, Route, ShopRequest, button_form, field, redirect, site_page
 from prill.emulators.shop.store import Member, Project
 
 _ROLES = ("Guest", "Reporter", "Developer", "Maintainer", "Owner")
 
 
-def home(request: Request) -> Response:
+def home(request: ShopRequest) -> Response:
     """All projects."""
     items = "".join(
         f'<li><a href="/{project.path}">{escape(project.path.partition("/")[2])}</a> {escape(project.text)}</li>'
@@ -19,7 +19,7 @@ def home(request: Request) -> Response:
     return _page(request, "Projects", f"<ul>{items}</ul>")
 
 
-def project(request: Request) -> Response:
+def project(request: ShopRequest) -> Response:
     """One project: its issues and the way to its members."""
     project = _project(request)
     issues = "".join(f"<li>{escape(title)}</li>" for title in project.issues)
@@ -31,7 +31,7 @@ def project(request: Request) -> Response:
     )
 
 
-def members(request: Request) -> Response:
+def members(request: ShopRequest) -> Response:
     """Who may do what in a project, and the form to invite somebody."""
     project = _project(request)
     account = '<td data-label="Account">{} <span class="gl-avatar-labeled-sublabel">@{}</span></td>'
@@ -46,7 +46,7 @@ def members(request: Request) -> Response:
     return _page(request, "Project members", listed + invite)
 
 
-def invite(request: Request) -> Response:
+def invite(request: ShopRequest) -> Response:
     """Gives somebody a role, a new one if they have one."""
     project = _project(request)
     account = request.form.get("account", "").strip().removeprefix("@")
@@ -58,7 +58,7 @@ def invite(request: Request) -> Response:
     return redirect(f"/{project.path}/-/project_members")
 
 
-def login_page(request: Request, message: str = "") -> Response:
+def login_page(request: ShopRequest, message: str = "") -> Response:
     """The form."""
     wrong = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
     fields = field("Username or email", "user[login]") + field("Password", "user[password]", kind="password")
@@ -70,31 +70,31 @@ def login_page(request: Request, message: str = "") -> Response:
     return _page(request, "Sign in", wrong + form)
 
 
-def login(request: Request) -> Response:
+def login(request: ShopRequest) -> Response:
     """Signs in, or says that it cannot."""
     token = request.store.sign_in("gitlab", request.form.get("user[login]", ""), request.form.get("user[password]", ""))
     return login_page(request, "Invalid login or password.") if token is None else redirect("/", token)
 
 
-def logout(request: Request) -> Response:
+def logout(request: ShopRequest) -> Response:
     """Signs out."""
     request.store.sign_out(request.session)
     return redirect("/users/sign_in", "")
 
 
-def profile(request: Request) -> Response:
+def profile(request: ShopRequest) -> Response:
     """Who one is."""
     return _page(
         request, "User Settings", f"<p>{escape(request.store.full_names[str(request.user)])} @{escape(str(request.user))}</p>"
     )
 
 
-def _page(request: Request, title: str, body: str) -> Response:
+def _page(request: ShopRequest, title: str, body: str) -> Response:
     links = [("Projects", "/"), ("Profile", "/-/profile"), ("Sign out", "/users/sign_out")] if request.user else []
     return site_page("gitlab", title, links, body)
 
 
-def _project(request: Request) -> Project:
+def _project(request: ShopRequest) -> Project:
     project = request.store.projects.get(f"{request.parts['owner']}/{request.parts['name']}")
     if project is None:
         raise PageError(404, "There is no such project.")

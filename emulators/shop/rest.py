@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import re
 
-from prill.emulators.shop.pages import PageError, Request, Response, Route
-from prill.emulators.shop.store import Order
+from prill.emulators.shop.pages import PageError, Response, Route, ShopRequest
+from prill.emulators.shop.store import ShopOrder
 
 _CRITERION = re.compile(r"searchCriteria\[(?:filter_groups|filterGroups)\]\[(\d+)\]\[filters\]\[(\d+)\]\[(\w+)\]")
 
 
-def token(request: Request) -> Response:
+def token(request: ShopRequest) -> Response:
     """A token for an administrator's name and password; they come as JSON."""
     session = request.store.sign_in("shopping_admin", request.form.get("username", ""), request.form.get("password", ""))
     return _json({"message": "The account sign-in was incorrect."}, 401) if session is None else _json(session)
 
 
-def orders(request: Request) -> Response:
+def orders(request: ShopRequest) -> Response:
     """Orders that pass the filters (`eq` and `like` on customer_email, status and increment_id), sorted and cut."""
     filters: dict[tuple[str, str], dict[str, str]] = {}
     for key, value in request.query.items():
@@ -37,7 +37,7 @@ def orders(request: Request) -> Response:
     return _json({"items": items[: int(size)] if size.isdecimal() else items, "total_count": len(items)})
 
 
-def reviews(request: Request) -> Response:
+def reviews(request: ShopRequest) -> Response:
     """The reviews of a product, the newest last."""
     product = request.store.products.get(request.parts["sku"])
     if product is None:
@@ -57,7 +57,7 @@ def reviews(request: Request) -> Response:
     )
 
 
-def _order(request: Request, order: Order) -> dict[str, object]:
+def _order(request: ShopRequest, order: ShopOrder) -> dict[str, object]:
     return {
         "increment_id": order.label,
         "customer_email": order.email,

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from prill.emulators.shop import account, admin, catalog, forum, projects, rest
-from prill.emulators.shop.pages import PageError, Request, Response, Route, redirect, shop_page, site_page
+from prill.emulators.shop.pages import PageError, Response, Route, ShopRequest, redirect, shop_page, site_page
 from prill.emulators.shop.store import Site, Store
-from prill.served import Served
+from prill.served import LocalSite
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -25,7 +25,7 @@ _LOGINS: dict[Site, str] = {
 }
 
 
-class Shop(Served):
+class Shop(LocalSite):
     """The sites while the block runs: `with Shop() as shop: shop.url`, or `async with`.
 
     `store` is the state, which tests may read and change.
@@ -93,11 +93,11 @@ class Shop(Served):
 
         return handle
 
-    async def _request(self, http: web.Request, site: Site) -> Request:
+    async def _request(self, http: web.Request, site: Site) -> ShopRequest:
         session = http.cookies.get(_COOKIES[site], "")
         if site == "shopping_admin" and http.path.startswith("/rest"):
             session = http.headers.get("Authorization", "").removeprefix("Bearer ")
-        return Request(
+        return ShopRequest(
             store=self.store,
             path=http.path,
             parts=dict(http.match_info),
@@ -121,7 +121,7 @@ class Shop(Served):
         return web.Response(text="Ready for duty!")
 
 
-def _no_such_page(request: Request) -> Response:
+def _no_such_page(request: ShopRequest) -> Response:
     raise PageError(404, "There is no such page.")
 
 
@@ -137,7 +137,7 @@ async def _form(http: web.Request) -> dict[str, str]:
     return {name: value for name, value in (await http.post()).items() if isinstance(value, str)}
 
 
-def _error_page(site: Site, request: Request, status: int, message: str) -> Response:
+def _error_page(site: Site, request: ShopRequest, status: int, message: str) -> Response:
     title = "Whoops, our bad..." if status == 404 else "This did not work"
     body = '<p><a href="/">Go to the first page</a></p>'
     if site == "shopping":

@@ -75,7 +75,7 @@ class Customer:
 
 
 @dataclass(slots=True)
-class Order:
+class ShopOrder:
     """What was bought: SKUs, quantities and the prices in cents at that time."""
 
     number: int
@@ -179,9 +179,9 @@ class Store:
         self._events = 0
         self.logins = 0
 
-    def _order(self, row: dict[str, Any]) -> Order:
+    def _order(self, row: dict[str, Any]) -> ShopOrder:
         lines = [(sku, quantity, self.products[sku].price) for sku, quantity in row["lines"]]
-        return Order(**row | {"lines": lines})
+        return ShopOrder(**row | {"lines": lines})
 
     def now(self) -> str:
         """The time of the next event, as text that sorts."""
@@ -207,10 +207,10 @@ class Store:
         session = self._sessions.get(token)
         return session[1] if session is not None and session[0] == site else None
 
-    def place_order(self, customer: Customer) -> Order:
+    def place_order(self, customer: Customer) -> ShopOrder:
         """Buys what is in the cart: the stock falls, the cart is empty."""
         lines = [(sku, quantity, self.products[sku].price) for sku, quantity in customer.cart.items()]
-        order = Order(max(o.number for o in self.orders) + 1, customer.email, self.now(), "Pending", lines)
+        order = ShopOrder(max(o.number for o in self.orders) + 1, customer.email, self.now(), "Pending", lines)
         for sku, quantity in customer.cart.items():
             self.products[sku].stock -= quantity
         self.orders.append(order)

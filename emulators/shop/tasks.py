@@ -17,7 +17,7 @@ _STARTS = {"shopping": "__SHOPPING__", "shopping_admin": "__SHOPPING_ADMIN__", "
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Two plays: WebArena's action texts with elements named by role and name, for `prill.emulators.shop.play.Play`."""
+    """Two plays: WebArena's action texts with elements named by role and name, for `prill.emulators.shop.play.ShopPlay`."""
 
     right: tuple[str, ...]
     wrong: tuple[str, ...]

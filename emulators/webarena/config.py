@@ -135,7 +135,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
 
     def scripts(self) -> Scripts:
         """Solutions of the local shop's tasks."""
-        from prill.emulators.shop import Play, shop_solutions
+        from prill.emulators.shop import ShopPlay, shop_solutions
 
         if not self.shop:
             raise UsageError(_OF_SHOP, parameters=("shop", "policy"))
@@ -143,7 +143,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
 
         def play(task: str, seed: int, behaviour: str) -> Policy:
             solution = solutions[task]
-            return Play(solution.right if behaviour == "solve" else solution.wrong)
+            return ShopPlay(solution.right if behaviour == "solve" else solution.wrong)
 
         return Scripts(play, ("solve", "wrong-target"), frozenset(solutions), "on the shop")
 
@@ -203,14 +203,14 @@ class WorkerSites:
 
 
 @dataclass(frozen=True)
-class Finding:
+class SiteFinding:
     """One thing that real sites need, and what is wrong with it; None: nothing."""
 
     what: str
     problem: str | None = None
 
 
-async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[Finding]:
+async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[SiteFinding]:
     """Tries what a run needs, one thing after the other: each address, each login, a reset, a task and its oracle.
 
     `run` has the folder for screenshots, beside which cookies are kept.
@@ -227,10 +227,10 @@ async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[Fin
         try:
             for name in PUBLIC:
                 if name not in sites.addresses:
-                    yield Finding(f"address of {name.lower()}", f"is not set: export {name}=http://…")
+                    yield SiteFinding(f"address of {name.lower()}", f"is not set: export {name}=http://…")
                 elif name in sites.accounts:
                     problem = await _problem_of(logins.cookies((name,)))
-                    yield Finding(f"login at {name.lower()}", problem)
+                    yield SiteFinding(f"login at {name.lower()}", problem)
                     ready |= set() if problem else {name}
                 else:
                     ready.add(name)
@@ -239,14 +239,14 @@ async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[Fin
         command = environ["PRILL_SHOP_RESET"] if config.shop else config.reset
         if command:
             passwords = tuple(account.password for account in sites.accounts.values())
-            yield Finding("reset", await _problem_of(reset_sites(command, 600.0, passwords)))
+            yield SiteFinding("reset", await _problem_of(reset_sites(command, 600.0, passwords)))
         else:
-            yield Finding("reset", f"{_LEFTOVERS}: give one with reset")
+            yield SiteFinding("reset", f"{_LEFTOVERS}: give one with reset")
         names = _decidable(config, _configs(config, environ), ready)
     if not names:
-        yield Finding("oracle", "no task is on sites that are ready")
+        yield SiteFinding("oracle", "no task is on sites that are ready")
         return
-    yield Finding(f"oracle of task {names[0]}", await _problem_of(_try_oracle(config, names[0], run)))
+    yield SiteFinding(f"oracle of task {names[0]}", await _problem_of(_try_oracle(config, names[0], run)))
 
 
 def _decidable(config: WebArenaConfig, configs: Sequence[TaskConfig], ready: set[str]) -> list[str]:

@@ -37,7 +37,7 @@ class References:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
+class PageContents:
     """What a part of a page must hold."""
 
     exact_match: str | None = None
@@ -50,7 +50,7 @@ class PageCheck:
 
     url: str
     locator: str
-    required_contents: Contents
+    required_contents: PageContents
     prep_actions: tuple[str, ...] = ()
 
 

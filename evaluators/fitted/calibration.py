@@ -78,7 +78,7 @@ class Quality:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOut:
+class CalibrationHeldOut:
     """Calibrated scores of labelled runs that the map was not fitted to, by what the runs truly were, and how many of each the
     judge left unscored: how the judge errs, at any threshold."""
 
@@ -112,7 +112,7 @@ class Calibration:
     grouped_by: str
     before: Quality
     after: Quality
-    held_out: HeldOut | None = None
+    held_out: CalibrationHeldOut | None = None
     fitted_to: FittedRuns | None = None
 
     def __call__(self, score: float) -> float:

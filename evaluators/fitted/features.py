@@ -85,7 +85,7 @@ _ERRORS = frozenset(
 _QUESTIONS = ("what", "which", "who", "how", "when", "where", "tell", "find", "list", "show", "give")
 _TYPING = frozenset({"type", "select", "goto", "press"})
 # Of a text at most so many characters are read, the beginning and the end; guards turn away longer states (`guard.py`).
-MOST_CHARACTERS = 100_000
+MAX_CHARACTERS = 100_000
 _STATES = 2
 # Different words of an answer that is more than a nod.
 _LEAST_SAID = 4
@@ -295,8 +295,8 @@ def _text(observation: Observation) -> str:
 
 
 def _words(text: str) -> list[str]:
-    if len(text) > MOST_CHARACTERS:
-        text = f"{text[: MOST_CHARACTERS // 2]} {text[-MOST_CHARACTERS // 2 :]}"
+    if len(text) > MAX_CHARACTERS:
+        text = f"{text[: MAX_CHARACTERS // 2]} {text[-MAX_CHARACTERS // 2 :]}"
     if _TO_FOLD.search(text):
         text = _folded(text)
     return (_ASCII_WORD if text.isascii() else _WORD).findall(text.lower())

@@ -22,8 +22,8 @@ from prill.errors import UsageError
 from prill.evaluators.attacks.families import FAMILIES, ON_SCREENSHOTS, Variant, families
 from prill.evaluators.fitted.features import Reading, cut_off, names, read
 from prill.evaluators.fitted.overlap import FittedRuns, digests_of
-from prill.evaluators.fitted.regression import Example, Fitted, Table, fit_rows
-from prill.evaluators.fitted.student import FORMAT, Attacked, Band, Card, HeldOut, Kind, StudentModel
+from prill.evaluators.fitted.regression import FeatureTable, FitExample, FittedRegression, fit_rows
+from prill.evaluators.fitted.student import FORMAT, Attacked, Band, Kind, StudentCard, StudentHeldOut, StudentModel
 from prill.evaluators.labels import grouped_folds, task_of
 from prill.evaluators.metrics import auc
 from prill.types import Trajectory
@@ -67,7 +67,7 @@ def examples(
     kind: Kind,
     evidence_only: bool,
     harden: Collection[str] = (),
-) -> tuple[list[Example], int]:
+) -> tuple[list[FitExample], int]:
     """The runs with a decided label and at least one step; and how many others there were.
 
     `harden` names the families of attacks to fit against. Raises UsageError for one that there is not, and for a prior.
@@ -80,7 +80,7 @@ def examples(
             others += 1
             continue
         runs.append(
-            Example(
+            FitExample(
                 id=trajectory.id,
                 reading=read(trajectory, kind, evidence_only, bool(harden)),
                 copies={} if success else _copies(trajectory, variants, evidence_only, bool(harden)),
@@ -126,13 +126,13 @@ def _without_screenshots(trajectory: Trajectory) -> Trajectory:
     return replace(trajectory, steps=steps, final=trajectory.final and replace(trajectory.final, screenshot=None))
 
 
-def fit(runs: Sequence[Example], kind: Kind, evidence_only: bool, *, hardened: bool = False, seed: int = 0) -> StudentModel:
+def fit(runs: Sequence[FitExample], kind: Kind, evidence_only: bool, *, hardened: bool = False, seed: int = 0) -> StudentModel:
     """The fitted judge with its card: see `fit_with_scores`."""
     return fit_with_scores(runs, kind, evidence_only, hardened=hardened, seed=seed).model
 
 
 def fit_with_scores(
-    runs: Sequence[Example],
+    runs: Sequence[FitExample],
     kind: Kind,
     evidence_only: bool,
     *,
@@ -140,7 +140,7 @@ def fit_with_scores(
     seed: int = 0,
     left_out: int = 0,
     origin: Origin | None = None,
-    plain: Sequence[Example] = (),
+    plain: Sequence[FitExample] = (),
 ) -> Fit:
     """The fitted judge with its card, and its out-of-fold scores. `hardened` says that the runs were read to be so; `plain` are
     the same runs read otherwise, for what hardening costs.
@@ -155,7 +155,7 @@ def fit_with_scores(
     others, transfer = _other_sites(table, seed)
     complete = [i for i, run in enumerate(runs) if not run.cut_off]
     origin = origin or Origin()
-    card = Card(
+    card = StudentCard(
         data=origin.data,
         source=origin.source,
         runs=len(runs),
@@ -193,20 +193,20 @@ def fit_with_scores(
     )
 
 
-def cross_validated(runs: Sequence[Example], seed: int) -> list[float | None]:
+def cross_validated(runs: Sequence[FitExample], seed: int) -> list[float | None]:
     """For each run the probability that a judge fitted without its task gives it; None where it gives none."""
-    table = Table(runs, bounded=_is_bounded(runs))
+    table = FeatureTable(runs, bounded=_is_bounded(runs))
     return _out_of_fold(table, _folds(table, seed))
 
 
-def without_site(runs: Sequence[Example], site: str, seed: int) -> tuple[list[int], list[float | None]]:
+def without_site(runs: Sequence[FitExample], site: str, seed: int) -> tuple[list[int], list[float | None]]:
     """Which runs are of that site, and the probabilities that a judge fitted on the other sites gives them."""
     inside = [i for i, run in enumerate(runs) if run.site == site]
     outside = [i for i, run in enumerate(runs) if run.site != site]
-    return inside, fit_rows(Table(runs, bounded=_is_bounded(runs)), outside, seed).probabilities(inside)
+    return inside, fit_rows(FeatureTable(runs, bounded=_is_bounded(runs)), outside, seed).probabilities(inside)
 
 
-def held_out(truths: Sequence[bool], probabilities: Sequence[float | None], threshold: float = THRESHOLD) -> HeldOut:
+def held_out(truths: Sequence[bool], probabilities: Sequence[float | None], threshold: float = THRESHOLD) -> StudentHeldOut:
     """The figures of probabilities against labels; runs without one are counted apart."""
     judged = [(p, truth) for p, truth in zip(probabilities, truths, strict=True) if p is not None]
     successes, called = sum(truth for _, truth in judged), sum(p >= threshold for p, _ in judged)
@@ -215,7 +215,7 @@ def held_out(truths: Sequence[bool], probabilities: Sequence[float | None], thre
     rejected = sum(p < threshold and not truth for p, truth in judged)
     accuracy = (hits + rejected) / runs if runs else None
     by_chance = (called * successes + (runs - called) * failures) / runs**2 if runs else 1.0
-    return HeldOut(
+    return StudentHeldOut(
         runs=runs,
         successes=successes,
         auc=_rounded(auc([p for p, _ in judged], [truth for _, truth in judged])) if runs else None,
@@ -244,27 +244,27 @@ def _rounded(figure: float | None) -> float | None:
     return None if figure is None else round(figure, 4)
 
 
-def _table(runs: Sequence[Example], kind: Kind, evidence_only: bool, hardened: bool) -> Table:
+def _table(runs: Sequence[FitExample], kind: Kind, evidence_only: bool, hardened: bool) -> FeatureTable:
     if not _enough(runs):
         raise UsageError(
             f"too few labelled runs to fit a judge: {sum(run.success for run in runs)} successes and "
             f"{sum(not run.success for run in runs)} failures in {len({run.task for run in runs})} tasks; "
             f"at least {_LEAST_EACH} of each, in {_LEAST_TASKS} tasks, are needed"
         )
-    return Table(runs, bounded=kind == "student" and (evidence_only or hardened))
+    return FeatureTable(runs, bounded=kind == "student" and (evidence_only or hardened))
 
 
-def _is_bounded(runs: Sequence[Example]) -> bool:
+def _is_bounded(runs: Sequence[FitExample]) -> bool:
     return "state before" in runs[0].reading.words
 
 
-def _enough(runs: Sequence[Example]) -> bool:
+def _enough(runs: Sequence[FitExample]) -> bool:
     successes = sum(run.success for run in runs)
     few = min(successes, len(runs) - successes) < _LEAST_EACH
     return not few and len({run.task for run in runs}) >= _LEAST_TASKS
 
 
-def _folds(table: Table, seed: int) -> Iterator[tuple[list[int], list[int], Fitted]]:
+def _folds(table: FeatureTable, seed: int) -> Iterator[tuple[list[int], list[int], FittedRegression]]:
     """For each fold its runs, the other ones, and what was fitted on those."""
     fold_of = grouped_folds(table.tasks, [run.success for run in table.runs], FOLDS, seed)
     for fold in range(FOLDS):
@@ -272,7 +272,7 @@ def _folds(table: Table, seed: int) -> Iterator[tuple[list[int], list[int], Fitt
         yield [i for i, f in enumerate(fold_of) if f == fold], outside, fit_rows(table, outside, seed)
 
 
-def _out_of_fold(table: Table, folds: Iterable[tuple[list[int], list[int], Fitted]]) -> list[float | None]:
+def _out_of_fold(table: FeatureTable, folds: Iterable[tuple[list[int], list[int], FittedRegression]]) -> list[float | None]:
     probabilities: list[float | None] = [None] * len(table.runs)
     for inside, _, fitted in folds:
         for i, p in zip(inside, fitted.probabilities(inside), strict=True):
@@ -280,10 +280,10 @@ def _out_of_fold(table: Table, folds: Iterable[tuple[list[int], list[int], Fitte
     return probabilities
 
 
-def _other_sites(table: Table, seed: int) -> tuple[dict[str, HeldOut], HeldOut | None]:
+def _other_sites(table: FeatureTable, seed: int) -> tuple[dict[str, StudentHeldOut], StudentHeldOut | None]:
     """The figures for each site by a judge fitted on the others, and for all of these together."""
     sites = Counter(run.site for run in table.runs if run.site is not None)
-    figures: dict[str, HeldOut] = {}
+    figures: dict[str, StudentHeldOut] = {}
     truths: list[bool] = []
     probabilities: list[float | None] = []
     for site, count in sites.most_common(_SITES_LEFT_OUT) if len(sites) > 1 else ():
@@ -297,7 +297,9 @@ def _other_sites(table: Table, seed: int) -> tuple[dict[str, HeldOut], HeldOut |
     return figures, held_out(truths, probabilities) if figures else None
 
 
-def _attacked(table: Table, folds: Iterable[tuple[list[int], list[int], Fitted]], family: str, seed: int) -> Attacked:
+def _attacked(
+    table: FeatureTable, folds: Iterable[tuple[list[int], list[int], FittedRegression]], family: str, seed: int
+) -> Attacked:
     """What copies of a family do to judges that were fitted without their tasks, and without the family."""
     others = [name for name in table.families if name != family]
     count, before, hardened, unseen = 0, 0, 0, 0

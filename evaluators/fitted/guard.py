@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import floor
 
-from prill.evaluators.fitted.features import MOST_CHARACTERS, Reading
+from prill.evaluators.fitted.features import MAX_CHARACTERS, Reading
 
 # The range leaves out the lowest and the highest hundredth of the fitted runs, and goes a quarter beyond the latter.
 _LEFT_OUT, _BEYOND = 0.01, 1.25
@@ -22,7 +22,7 @@ _WHAT = "that of the runs it was fitted on"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guard:
+class NoveltyGuard:
     """The range of the last states that a student was fitted on.
 
     `characters` and `words` (different ones) are the least and the most. `coverage` is the least share of the words, numbers
@@ -56,7 +56,7 @@ class Guard:
         return None
 
 
-def fit_guard(readings: Sequence[Reading], tasks: Sequence[str]) -> Guard:
+def fit_guard(readings: Sequence[Reading], tasks: Sequence[str]) -> NoveltyGuard:
     """The guard for these runs. What is known of a run's words is counted without the runs of its own task."""
     tasks_of: Counter[str] = Counter()
     words_of: dict[str, set[str]] = {}
@@ -71,8 +71,8 @@ def fit_guard(readings: Sequence[Reading], tasks: Sequence[str]) -> Guard:
     counts = sorted(len(reading.words["state"]) for reading in readable)
     coverages = sorted(_share(len(reading.words["state"] & elsewhere), reading.words["state"]) for reading in readable)
     least_length, most_length = _range(lengths)
-    return Guard(
-        characters=(least_length, min(most_length, MOST_CHARACTERS)),
+    return NoveltyGuard(
+        characters=(least_length, min(most_length, MAX_CHARACTERS)),
         words=_range(counts),
         # Downwards: the run that sets the bound is within it.
         coverage=floor(1e4 * coverages[int(_LEFT_OUT * len(coverages))]) / 1e4 if coverages else 0.0,
@@ -86,6 +86,6 @@ def _share(known_words: int, words: set[str]) -> float:
 
 def _range(ordered: Sequence[int]) -> tuple[int, int]:
     if not ordered:
-        return (1, MOST_CHARACTERS)
+        return (1, MAX_CHARACTERS)
     edge = int(_LEFT_OUT * len(ordered))
     return ordered[edge], round(ordered[-1 - edge] * _BEYOND)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from prill.errors import MissingExtraError, UsageError
 from prill.evaluators.fitted.calibration import fit_platt, sigmoid
 from prill.evaluators.fitted.features import BEYOND_THE_AGENT, Reading
-from prill.evaluators.fitted.guard import TASKS_OF_A_WORD, Guard, fit_guard
+from prill.evaluators.fitted.guard import TASKS_OF_A_WORD, NoveltyGuard, fit_guard
 from prill.evaluators.fitted.overlap import RunDigests
 from prill.evaluators.fitted.student import Linear
 from prill.evaluators.labels import grouped_folds
@@ -36,7 +36,7 @@ _LEAST_SPREAD = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Example:
+class FitExample:
     """A labelled run as the fit sees it. `copies` are attacked ones of a failure, by family."""
 
     id: str
@@ -50,17 +50,17 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedRegression:
     """Weights for the file with the guard, and what they give for rows of the table that they came from."""
 
-    table: Table
+    table: FeatureTable
     strength: float
     slope: float
     offset: float
     bias: float
     features: list[tuple[float, float]]
     words: dict[str, dict[str, float]]
-    guard: Guard | None
+    guard: NoveltyGuard | None
 
     def probabilities(self, rows: Sequence[int]) -> list[float | None]:
         """What the judge of these weights would say; `rows` of the table. None where the guard objects."""
@@ -77,10 +77,10 @@ class _Weights(NamedTuple):
     bias: float
 
 
-class Table:
+class FeatureTable:
     """The runs as arrays, then the attacked copies; words of each text as a sparse table of zeros and ones."""
 
-    def __init__(self, runs: Sequence[Example], *, bounded: bool) -> None:
+    def __init__(self, runs: Sequence[FitExample], *, bounded: bool) -> None:
         try:
             import sklearn  # noqa: F401
         except ImportError:
@@ -120,13 +120,13 @@ def _sparse(rows: Sequence[set[str]]) -> tuple[Any, list[str]]:
 
 
 def fit_rows(
-    table: Table,
+    table: FeatureTable,
     runs: Sequence[int],
     seed: int,
     *,
     families: Collection[str] | None = None,
-    like: Fitted | None = None,
-) -> Fitted:
+    like: FittedRegression | None = None,
+) -> FittedRegression:
     """The weights for some runs of the table with `families` of their copies, all for None.
 
     Strength and calibration are those that the runs choose by cross-validation, or those of `like`.
@@ -139,7 +139,9 @@ def fit_rows(
         return _fit_rows(table, runs, seed, families, like)
 
 
-def _fit_rows(table: Table, runs: Sequence[int], seed: int, families: Collection[str], like: Fitted | None) -> Fitted:
+def _fit_rows(
+    table: FeatureTable, runs: Sequence[int], seed: int, families: Collection[str], like: FittedRegression | None
+) -> FittedRegression:
     import numpy as np
 
     guard = fit_guard([table.readings[i] for i in runs], [table.tasks[i] for i in runs]) if table.words else None
@@ -157,7 +159,7 @@ def _fit_rows(table: Table, runs: Sequence[int], seed: int, families: Collection
 
 
 def _settle(
-    table: Table, runs: Sequence[int], rows: NDArray[Any], row_weights: NDArray[Any], seed: int
+    table: FeatureTable, runs: Sequence[int], rows: NDArray[Any], row_weights: NDArray[Any], seed: int
 ) -> tuple[float, float, float]:
     """Strength, and slope and offset of the calibration, by cross-validation; `rows` are the runs and then their copies."""
     import numpy as np
@@ -183,7 +185,7 @@ def _settle(
     return (strengths[best], *fit_platt(logits[best, : len(runs)].tolist(), truths))
 
 
-def _row_weights(table: Table, rows: NDArray[Any]) -> NDArray[Any]:
+def _row_weights(table: FeatureTable, rows: NDArray[Any]) -> NDArray[Any]:
     """1 for a run, and a weight that its copies share."""
     import numpy as np
 
@@ -195,7 +197,7 @@ def _row_weights(table: Table, rows: NDArray[Any]) -> NDArray[Any]:
 class _Design:
     """The columns for some rows: numbers at a common scale, and the words that occur in enough of their tasks."""
 
-    def __init__(self, table: Table, rows: NDArray[Any], weights: NDArray[Any]) -> None:
+    def __init__(self, table: FeatureTable, rows: NDArray[Any], weights: NDArray[Any]) -> None:
         import numpy as np
 
         self.table, self.rows, self.row_weights = table, rows, weights
@@ -256,7 +258,9 @@ class _Design:
             ).x  # fmt: skip
             yield _Weights(start[:-1].copy(), float(start[-1]))
 
-    def fitted(self, fit: _Weights, strength: float, slope: float, offset: float, guard: Guard | None) -> Fitted:
+    def fitted(
+        self, fit: _Weights, strength: float, slope: float, offset: float, guard: NoveltyGuard | None
+    ) -> FittedRegression:
         """The weights as the file has them: on the features as they are read, with the calibration worked in."""
         weights = (fit.columns * slope).tolist()
         count = len(self.centre)
@@ -270,7 +274,7 @@ class _Design:
             words[text] = {terms[c]: _rounded(w * scale) for c, w in pairs_of_words if w or not self.table.bounded}
             count = count_after
         bias = _rounded(fit.bias * slope + offset)
-        return Fitted(self.table, strength, slope, offset, bias, features, words, guard)
+        return FittedRegression(self.table, strength, slope, offset, bias, features, words, guard)
 
 
 def _common(words: Any, tasks: NDArray[Any]) -> list[int]:

@@ -25,7 +25,7 @@ import msgspec
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import sigmoid
 from prill.evaluators.fitted.features import Reading, names, read, texts
-from prill.evaluators.fitted.guard import Guard
+from prill.evaluators.fitted.guard import NoveltyGuard
 from prill.evaluators.fitted.overlap import OUT_OF_FOLD, FittedRuns
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
@@ -39,7 +39,7 @@ _NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOut:
+class StudentHeldOut:
     """How the judge did on runs that it was not fitted on. None where runs of one outcome only leave a figure undefined.
 
     `runs` and `successes` count those that it judged; it left `abstained` others unscored.
@@ -78,7 +78,7 @@ class Band:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Card:
+class StudentCard:
     """Where a fitted judge comes from, and how good it is.
 
     `data`: SHA-256 of the files, trajectories before labels. `sites` counts runs by site. `left_out` runs had no decided
@@ -98,13 +98,13 @@ class Card:
     seed: int
     strength: float
     versions: dict[str, str]
-    all_runs: HeldOut
-    not_cut_off: HeldOut
-    other_sites: dict[str, HeldOut]
-    transfer: HeldOut | None
+    all_runs: StudentHeldOut
+    not_cut_off: StudentHeldOut
+    other_sites: dict[str, StudentHeldOut]
+    transfer: StudentHeldOut | None
     band: Band
     attacks: dict[str, Attacked]
-    not_hardened: HeldOut | None
+    not_hardened: StudentHeldOut | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +123,9 @@ class StudentModel:
     bias: float
     features: dict[str, tuple[float, float]]
     words: dict[str, dict[str, float]]
-    guard: Guard | None
+    guard: NoveltyGuard | None
     threshold: float
-    card: Card
+    card: StudentCard
     fitted_to: FittedRuns | None = None
 
     @property

@@ -17,8 +17,8 @@ from prill.evaluators.fitted.calibration import (
     FORMAT,
     Bin,
     Calibration,
+    CalibrationHeldOut,
     CalibrationMap,
-    HeldOut,
     Method,
     fit_map,
     quality,
@@ -176,12 +176,12 @@ def _fitted_to(ids: Sequence[str], digests: Mapping[str, RunDigests]) -> FittedR
     return replace(known, ids=FittedRuns.named(id for id in ids if id not in digests).ids)
 
 
-def _by_truth(scores: Sequence[float], truths: Sequence[bool], unscored: Sequence[bool]) -> HeldOut:
+def _by_truth(scores: Sequence[float], truths: Sequence[bool], unscored: Sequence[bool]) -> CalibrationHeldOut:
     sides = {
         side: tuple(sorted(score for score, truth in zip(scores, truths, strict=True) if truth is side))
         for side in (True, False)
     }
-    return HeldOut(
+    return CalibrationHeldOut(
         successes=sides[True],
         failures=sides[False],
         unscored_successes=unscored.count(True),

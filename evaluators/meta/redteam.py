@@ -34,7 +34,7 @@ Paths = Sequence[str | PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class AttackTrial:
     """One labelled trajectory under one attack: whether it was called a success before and after.
 
     A judge that abstains (`no_evidence`) calls nothing a success: False. None: it was unscored for any other reason.
@@ -254,9 +254,9 @@ def _false_positives_added(one: AttackEffect) -> float:
     return one.false_positives.change if one.false_positives else -inf
 
 
-def trial(task: str, truth: bool, before: Verdict | None, after: Verdict | None, attack: str) -> Trial:
+def trial(task: str, truth: bool, before: Verdict | None, after: Verdict | None, attack: str) -> AttackTrial:
     """The trial of two verdicts, without and with an attack of that name; None where there is no verdict."""
-    return Trial(
+    return AttackTrial(
         task=task,
         truth=truth,
         before=_called_success(before),
@@ -290,7 +290,7 @@ def _trajectories(paths: Paths, limit: int | None) -> Iterator[Trajectory]:
 # What an attack changed: shares before and after, with intervals of the change that draw whole tasks
 
 
-def effect(attack: Variant, trials: Sequence[Trial], seed: int = SEED) -> AttackEffect:
+def effect(attack: Variant, trials: Sequence[AttackTrial], seed: int = SEED) -> AttackEffect:
     """The counts and figures of one attack. The seed is that of the bootstrap."""
     applicable = [trial for trial in trials if trial.applies]
     paired = [trial for trial in applicable if trial.before is not None and trial.after is not None]
@@ -310,7 +310,7 @@ def effect(attack: Variant, trials: Sequence[Trial], seed: int = SEED) -> Attack
     )
 
 
-def _shift(trials: Sequence[Trial], seed: int) -> Shift | None:
+def _shift(trials: Sequence[AttackTrial], seed: int) -> Shift | None:
     import numpy as np
 
     if not trials:

@@ -23,7 +23,7 @@ from prill.papers.mind2web.pages.conversations import conversation_of
 from prill.papers.mind2web.pages.scores import read_scores, sample_ids
 from prill.papers.mind2web.pages.state import read_state
 from prill.refine.results import swapped_p
-from prill.ui.report.lines import Line, Point, row_chart
+from prill.ui.report.lines import PlotLine, PlotPoint, row_chart
 
 KINDS = {"none": "turns that stand alone", "same": "the same again", "other": "the other one", "back": "all that refer back"}
 
@@ -141,7 +141,7 @@ def main() -> None:
         "| turns | steps | elements, with memory | without | steps right, with memory | without | difference | p |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    shown: dict[str, list[Point]] = {"memory": [], "none": []}
+    shown: dict[str, list[PlotPoint]] = {"memory": [], "none": []}
     names = []
     for kind, words in KINDS.items():
         memory, none = found["memory"][0][kind], found["none"][0][kind]
@@ -154,7 +154,7 @@ def main() -> None:
         )
         for name, counts in (("memory", memory), ("none", none)):
             right, low, high = share(counts, 2)
-            shown[name].append(Point(float(len(names)), right, low, high, f"{right:.3f} of {steps} steps"))
+            shown[name].append(PlotPoint(float(len(names)), right, low, high, f"{right:.3f} of {steps} steps"))
         names.append(words)
     lost = sum(count for _, count in found.values())
     rows.append(
@@ -162,7 +162,7 @@ def main() -> None:
     )
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "results.md").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    lines = [Line("with memory", shown["memory"]), Line("without", shown["none"])]
+    lines = [PlotLine("with memory", shown["memory"]), PlotLine("without", shown["none"])]
     (options.out / "results.svg").write_text(row_chart("Steps right, by what turns refer to", names, lines), encoding="utf-8")
     print("\n".join(rows))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from prill.io.store import read_trajectories
 from prill.papers.mind2web.pages.state import read_state
-from prill.papers.mind2web.pages.tree import Page, ranker_query
+from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
 from tests.support.small_models import small_encoder
 
 TURNS = 150  # whose words the tokenizer learns
@@ -22,7 +22,7 @@ def lines(gold: Path) -> Iterator[str]:
     for turn in islice(read_trajectories(gold, on_error="skip"), TURNS):
         for step in turn.steps:
             state = read_state(step.observation.text or "")
-            page = Page(state.page)
+            page = RecordedPage(state.page)
             yield ranker_query(turn.task.goal, state.past)
             yield from map(page.candidate_text, state.candidates[:10])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.papers.bench.figures import Bench, Run, Trial, bench_of, read_runs, share_of, solved
+    from prill.papers.bench.figures import Bench, BenchRun, BenchTrial, bench_of, read_runs, share_of, solved
     from prill.papers.bench.mind2web import RecordedBench, played_turn, recorded_bench, recorded_turns
     from prill.papers.bench.mind2web_tables import recorded_bench_text, write_recorded_bench
     from prill.papers.bench.papers import Paper, paper_names, read_paper, tasks_of, theirs
@@ -18,10 +18,10 @@ __all__ = [
     "Bench",
     "BenchConfig",
     "BenchResult",
+    "BenchRun",
+    "BenchTrial",
     "Paper",
     "RecordedBench",
-    "Run",
-    "Trial",
     "bench",
     "bench_async",
     "bench_of",
@@ -48,8 +48,8 @@ _HOMES = {
     "BenchResult": "run",
     "Paper": "papers",
     "RecordedBench": "mind2web",
-    "Run": "figures",
-    "Trial": "figures",
+    "BenchRun": "figures",
+    "BenchTrial": "figures",
     "bench": "run",
     "bench_async": "run",
     "bench_of": "figures",

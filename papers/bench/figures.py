@@ -40,7 +40,7 @@ _MISSING: Mapping[str, Missing] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class BenchTrial:
     """One attempt at a task.
 
     Args:
@@ -59,7 +59,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class BenchRun:
     """One task and seed, with its trials.
 
     Args:
@@ -73,14 +73,14 @@ class Run:
 
     task: str
     seed: int
-    trials: tuple[Trial, ...]
+    trials: tuple[BenchTrial, ...]
     group: str = "none"
     cluster: str = ""
     missing: Missing | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class BenchShare:
     """Successes within the first `trials` trials: the mean over tasks, and its 95 % interval; None where nothing is decided.
 
     `decided` of the runs have an outcome, `missing` have none and are in neither. `method` says how the interval was found:
@@ -97,7 +97,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class BenchRow:
     """A task, a category or all: success after each number of trials, means of an attempt, and figures of theirs.
 
     `actions` is over attempts that have an outcome. `usd` is None where a price is unknown. `full` counts only attempts with a
@@ -110,7 +110,7 @@ class Row:
     tasks: int
     runs: int
     attempts: int
-    success: tuple[Share, ...]
+    success: tuple[BenchShare, ...]
     actions: float | None
     calls: float | None
     tokens: float | None
@@ -129,8 +129,8 @@ class Section:
     source: str = ""
     notes: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
-    categories: tuple[Row, ...]
-    tasks: tuple[Row, ...]
+    categories: tuple[BenchRow, ...]
+    tasks: tuple[BenchRow, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +156,11 @@ class Bench:
     settings: Mapping[str, Any] = field(default_factory=dict)
     missing: Mapping[str, int]
     usage: Usage
-    overall: Row
+    overall: BenchRow
     sections: tuple[Section, ...]
 
 
-def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Run]:
+def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[BenchRun]:
     """Reads the runs that Reflexion recorded in a folder, named `task-sSEED`.
 
     Args:
@@ -188,7 +188,7 @@ def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Run
 
 
 def bench_of(
-    runs: Sequence[Run],
+    runs: Sequence[BenchRun],
     papers: Sequence[Paper] = (),
     *,
     benchmark: Benchmark,
@@ -228,7 +228,7 @@ def bench_of(
     )
 
 
-def solved(run: Run, trials: int) -> bool | None:
+def solved(run: BenchRun, trials: int) -> bool | None:
     """Tells whether one of the first trials succeeded.
 
     Args:
@@ -245,7 +245,7 @@ def solved(run: Run, trials: int) -> bool | None:
     return None if cut_short or not first or any(trial.success is None for trial in first) else False
 
 
-def share_of(runs: Sequence[Run], trials: int) -> Share:
+def share_of(runs: Sequence[BenchRun], trials: int) -> BenchShare:
     """Computes the success rate within the first trials. Every task has the same weight, however many of its seeds have an
     outcome.
 
@@ -263,13 +263,13 @@ def share_of(runs: Sequence[Run], trials: int) -> Share:
     decided = sum(map(len, outcomes.values()))
     missing = len(runs) - decided
     if not decided:
-        return Share(trials=trials, success=None, missing=missing)
+        return BenchShare(trials=trials, success=None, missing=missing)
     mean = fmean(fmean(of_task) for of_task in outcomes.values())
     low, high, method = _interval(mean, outcomes)
-    return Share(trials=trials, success=mean, low=low, high=high, method=method, decided=decided, missing=missing)
+    return BenchShare(trials=trials, success=mean, low=low, high=high, method=method, decided=decided, missing=missing)
 
 
-def full_share(runs: Sequence[Run], trials: int) -> float | None:
+def full_share(runs: Sequence[BenchRun], trials: int) -> float | None:
     """The share with a reward of 1 within the first so many trials, counted as in `share_of`; None: rewards are unknown."""
     outcomes: dict[str, list[bool]] = defaultdict(list)
     for run in runs:
@@ -282,7 +282,7 @@ def full_share(runs: Sequence[Run], trials: int) -> float | None:
     return fmean(fmean(of_task) for of_task in outcomes.values()) if outcomes and known else None
 
 
-def mean_progress(runs: Sequence[Run], trials: int) -> float | None:
+def mean_progress(runs: Sequence[BenchRun], trials: int) -> float | None:
     """How far the first so many trials came at best, counted as in `share_of`; None: of some run that is unknown."""
     best: dict[str, list[float]] = defaultdict(list)
     for run in runs:
@@ -323,17 +323,17 @@ def _run(
     rewards: Mapping[str, float],
     progress: Mapping[str, float],
     groups: Mapping[str, str],
-) -> Run:
+) -> BenchRun:
     task, _, seed = result.name.rpartition("-s")
     nothing = (0, "none", task)
     _, site, cluster = recorded.get(result.attempts[0].id, nothing) if result.attempts else nothing
-    return Run(
+    return BenchRun(
         task=task,
         seed=int(seed),
         group=groups.get(task, site),
         cluster=cluster,
         trials=tuple(
-            Trial(
+            BenchTrial(
                 success=None if attempt.status == "broken" else attempt.truth,
                 reward=rewards.get(attempt.id),
                 progress=progress.get(attempt.id),
@@ -346,7 +346,7 @@ def _run(
     )
 
 
-def _section_of_paper(runs: Sequence[Run], paper: Paper, counts: Sequence[int]) -> Section:
+def _section_of_paper(runs: Sequence[BenchRun], paper: Paper, counts: Sequence[int]) -> Section:
     """The paper's categories; without any, the sites that it has sizes of, in the paper's order."""
     if paper.categories:
         of_task = {name: category for category, names in paper.categories.items() for name in names}
@@ -360,11 +360,11 @@ def _section_of_paper(runs: Sequence[Run], paper: Paper, counts: Sequence[int]) 
 
 
 def _section(
-    runs: Sequence[Run], paper: Paper | None, categories: Mapping[str, Sequence[Run]], counts: Sequence[int]
+    runs: Sequence[BenchRun], paper: Paper | None, categories: Mapping[str, Sequence[BenchRun]], counts: Sequence[int]
 ) -> Section:
     rows = [_row(name, of_category, counts, paper) for name, of_category in categories.items() if of_category]
     rows += [_row(ALL, runs, counts, paper)] if runs else []
-    of_task: dict[str, list[Run]] = defaultdict(list)
+    of_task: dict[str, list[BenchRun]] = defaultdict(list)
     home = {run.task: name for name, of_category in categories.items() for run in of_category}
     for run in runs:
         of_task[run.task].append(run)
@@ -383,13 +383,15 @@ def _section(
     )
 
 
-def _row(name: str, runs: Sequence[Run], counts: Sequence[int], paper: Paper | None = None, category: str | None = None) -> Row:
+def _row(
+    name: str, runs: Sequence[BenchRun], counts: Sequence[int], paper: Paper | None = None, category: str | None = None
+) -> BenchRow:
     """`category` is given for the row of a task."""
     trials = [trial for run in runs for trial in run.trials]
     whole = [trial.actions for trial in trials if trial.success is not None]
     usage = sum((trial.usage for trial in trials), start=Usage())
     tasks = dict.fromkeys(run.task for run in runs if solved(run, counts[-1]) is not None)
-    return Row(
+    return BenchRow(
         name=name,
         category=category or "",
         tasks=len({run.task for run in runs}),
@@ -406,8 +408,8 @@ def _row(name: str, runs: Sequence[Run], counts: Sequence[int], paper: Paper | N
     )
 
 
-def _by_site(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    groups: dict[str, list[Run]] = defaultdict(list)
+def _by_site(runs: Iterable[BenchRun]) -> dict[str, list[BenchRun]]:
+    groups: dict[str, list[BenchRun]] = defaultdict(list)
     for run in runs:
         groups[run.group].append(run)
     return dict(groups)

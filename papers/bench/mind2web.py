@@ -62,7 +62,7 @@ class PlayedTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class StepFigure:
     """A share and its 95 % interval, when conversations are drawn anew; None where nothing is known."""
 
     share: float | None
@@ -79,7 +79,7 @@ class Figures:
     turns: int
     steps: int
     missing: int = 0
-    figures: Mapping[Counting, Mapping[str, Figure]]
+    figures: Mapping[Counting, Mapping[str, StepFigure]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,14 +338,14 @@ def _shares(rows: NDArray[Any]) -> NDArray[Any]:
     )
 
 
-def _figures(rows: Sequence[Sequence[float]]) -> dict[Counting, dict[str, Figure]]:
+def _figures(rows: Sequence[Sequence[float]]) -> dict[Counting, dict[str, StepFigure]]:
     import numpy as np
 
     places = [(counting, metric) for counting, metrics in METRICS.items() for metric in metrics]
-    found: dict[Counting, dict[str, Figure]] = {counting: {} for counting in METRICS}
+    found: dict[Counting, dict[str, StepFigure]] = {counting: {} for counting in METRICS}
     if not rows:
         for counting, metric in places:
-            found[counting][metric] = Figure(share=None)
+            found[counting][metric] = StepFigure(share=None)
         return found
     table = np.array(rows, float)
     shares = _shares(table.sum(axis=0, keepdims=True))[0]
@@ -353,7 +353,7 @@ def _figures(rows: Sequence[Sequence[float]]) -> dict[Counting, dict[str, Figure
     for (counting, metric), share, low, high in zip(places, map(float, shares), lows, highs, strict=True):
         if not low < high:  # all alike, or one alone: each conversation is one trial
             low, high = wilson(share, len(rows))
-        found[counting][metric] = Figure(share=share, low=float(low), high=float(high))
+        found[counting][metric] = StepFigure(share=share, low=float(low), high=float(high))
     return found
 
 

@@ -9,9 +9,9 @@ import msgspec
 
 from prill.io.outputs import write_output
 from prill.models.ledger import usage_text
-from prill.papers.bench.mind2web import METRICS, Counting, Figure, Figures, RecordedBench, Split
+from prill.papers.bench.mind2web import METRICS, Counting, Figures, RecordedBench, Split, StepFigure
 from prill.papers.bench.tables import FIGURES, PICTURE, TABLES, cell_text, table_text
-from prill.ui.report.lines import Line, Point, line_chart
+from prill.ui.report.lines import PlotLine, PlotPoint, line_chart
 
 _COUNTED = {
     "mt-mind2web": (
@@ -90,15 +90,17 @@ def recorded_summary(bench: RecordedBench) -> str:
 
 def recorded_bench_picture(bench: RecordedBench) -> str:
     """The picture: the share of steps that are right, by the turn of the conversation, a line for each split."""
-    lines = [Line(split.name, [point for row in split.by_turn if (point := _point(row)) is not None]) for split in bench.splits]
+    lines = [
+        PlotLine(split.name, [point for row in split.by_turn if (point := _point(row)) is not None]) for split in bench.splits
+    ]
     return line_chart(f"{bench.agent}: steps right, by turn", "turn of the conversation", lines, whole=True)
 
 
-def _point(row: Figures) -> Point | None:
+def _point(row: Figures) -> PlotPoint | None:
     figure = row.figures["mind2web"]["Step SR"]
     if figure.share is None or figure.low is None or figure.high is None:
         return None
-    return Point(int(row.name), figure.share, figure.low, figure.high, f"{row.turns} turns")
+    return PlotPoint(int(row.name), figure.share, figure.low, figure.high, f"{row.turns} turns")
 
 
 def _table(split: Split, bench: RecordedBench) -> str:
@@ -114,7 +116,7 @@ def _table(split: Split, bench: RecordedBench) -> str:
     return table_text(["agent", "turns", "broke off", *metrics], rows)
 
 
-def _first(split: Split, bench: RecordedBench) -> Figure:
+def _first(split: Split, bench: RecordedBench) -> StepFigure:
     return split.ranking.first.figures[bench.counting]["Ele. Acc"]
 
 
@@ -126,7 +128,7 @@ def _cells(row: Figures, counting: Counting) -> Iterator[str]:
     yield from (_cell(figure) for figure in row.figures[counting].values())
 
 
-def _cell(figure: Figure) -> str:
+def _cell(figure: StepFigure) -> str:
     return "-" if figure.share is None else f"{figure.share:.1%} ({figure.low:.1%} to {figure.high:.1%})"
 
 

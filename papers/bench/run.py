@@ -14,7 +14,7 @@ from msgspec import Meta
 from prill.config.values import name_of
 from prill.emulators.settings import EnvironmentLike
 from prill.emulators.task_source import fingerprint, words_of
-from prill.episodes.record import Recorded
+from prill.episodes.record import RecordTally
 from prill.errors import UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import check_output, expect_place, expect_writable
@@ -30,13 +30,13 @@ from prill.papers.mind2web.pages.conversations import without_pages
 from prill.policies.registry import PolicyLike
 from prill.protocols import LanguageModel, Learner
 from prill.refine.reflector import LessonsConfig
-from prill.refine.reflexion import Stage, check_again, play_again
+from prill.refine.reflexion import ReflexionProgress, check_again, play_again
 from prill.refine.retries import RetrySpec
 from prill.runs.base import synchronous, wait_for
 from prill.runs.plan import RunPlan
 from prill.runs.reflexion import challenge_of_case, learner_of_case, plan_retries, play_of
 from prill.runs.rollout.cases import Case
-from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, Session, record_session, session
+from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, record_session, session
 from prill.types import Trajectory
 
 EPISODES = "episodes"
@@ -142,7 +142,9 @@ class BenchResult:
         return recorded_summary(self.figures) if isinstance(self.figures, RecordedBench) else summary_text(self.figures)
 
 
-async def bench_async(config: BenchConfig, *, progress: Callable[[Stage], None] = lambda stage: None) -> BenchResult:
+async def bench_async(
+    config: BenchConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
+) -> BenchResult:
     """Plays an agent on a benchmark, and writes tables, figures and a picture; the same call resumes a stopped run.
 
     Args:
@@ -297,7 +299,7 @@ class _Run:
     rest: dict[str, Any]
 
     @classmethod
-    def of(cls, config: BenchConfig, made: Session) -> _Run:
+    def of(cls, config: BenchConfig, made: RolloutSession) -> _Run:
         lessons, trials = config.lessons, config.trials or 1
         model = None if lessons.model is None else made.model(lessons.model)
         # With one trial nothing is learnt between trials, so any policy will do.
@@ -318,7 +320,7 @@ class _Run:
 
 
 def _player(
-    made: Session, model: LanguageModel | None, lessons: LessonsConfig, row: Case, learnt: Sequence[str], number: int
+    made: RolloutSession, model: LanguageModel | None, lessons: LessonsConfig, row: Case, learnt: Sequence[str], number: int
 ) -> Learner:
     return cast(Learner, made.plan.make(row))
 
@@ -326,20 +328,22 @@ def _player(
 # Recorded steps, which are played once and marked step by step
 
 
-async def _recorded(config: BenchConfig, papers: Sequence[Paper], progress: Callable[[Stage], None]) -> BenchResult:
+async def _recorded(config: BenchConfig, papers: Sequence[Paper], progress: Callable[[ReflexionProgress], None]) -> BenchResult:
     place = config.place
     assert isinstance(place, Mind2WebConfig)
     files = place.files()
     async with session(config, config.episodes) as made:
         total = len(made.rows)
-        counts = await record_session(made, progress=lambda recorded: progress(Stage("play", 0, recorded.total, total)))
+        counts = await record_session(
+            made, progress=lambda recorded: progress(ReflexionProgress("play", 0, recorded.total, total))
+        )
         figures = _recorded_figures(config, made, files, papers, counts)
     write_recorded_bench(Path(config.output), figures)
     return BenchResult(figures, str(config.output), counts.lost, counts.last_problem)
 
 
 def _recorded_figures(
-    config: BenchConfig, made: Session, files: dict[Path, str], papers: Sequence[Paper], counts: Recorded
+    config: BenchConfig, made: RolloutSession, files: dict[Path, str], papers: Sequence[Paper], counts: RecordTally
 ) -> RecordedBench:
     """The figures of this run's episodes: those of other runs in the folder have other ids."""
     rows = {made.id(row): row for row in made.rows}

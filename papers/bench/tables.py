@@ -9,9 +9,9 @@ import msgspec
 
 from prill.io.outputs import write_output
 from prill.models.ledger import usage_text
-from prill.papers.bench.figures import Bench, Row, Section, Share
+from prill.papers.bench.figures import Bench, BenchRow, BenchShare, Section
 from prill.papers.bench.papers import Column, Theirs
-from prill.ui.report.lines import Line, Point, row_chart
+from prill.ui.report.lines import PlotLine, PlotPoint, row_chart
 
 TABLES, FIGURES, PICTURE = "results.md", "results.json", "results.svg"
 _SUCCESS = {
@@ -23,7 +23,10 @@ _SUCCESS = {
     ),
 }
 # Columns of some benchmarks alone; a share of rewards is told since pages that give part of one would hide it in success.
-_SHARES: Mapping[str, Callable[[Row], float | None]] = {"reward 1": lambda row: row.full, "progress": lambda row: row.progress}
+_SHARES: Mapping[str, Callable[[BenchRow], float | None]] = {
+    "reward 1": lambda row: row.full,
+    "progress": lambda row: row.progress,
+}
 _CLUSTERS = {"miniwob": "tasks", "webarena": "templates", "airline": "tasks"}
 _HOW = (
     "Every task counts the same, however many of its seeds have an outcome. Intervals are 95 %: of one task Wilson's, over its "
@@ -115,19 +118,19 @@ def bench_picture(bench: Bench) -> str:
     several = len(bench.sections) > 1
     names = [f"{section.title}: {row.name}" if several else row.name for section, row in rows]
     ours = [
-        Point(i, share.success, share.low or 0.0, 1.0 if share.high is None else share.high, _over(row))
+        PlotPoint(i, share.success, share.low or 0.0, 1.0 if share.high is None else share.high, _over(row))
         for i, (_, row) in enumerate(rows)
         if (share := row.success[-1]).success is not None
     ]
-    lines = [Line(f"{bench.agent}{_after(bench.trials[-1])}", ours)]
+    lines = [PlotLine(f"{bench.agent}{_after(bench.trials[-1])}", ours)]
     for section in bench.sections:
         for at, column in enumerate(section.columns):
             points = [
-                Point(i, figure.success, figure.success, figure.success, _theirs_over(figure))
+                PlotPoint(i, figure.success, figure.success, figure.success, _theirs_over(figure))
                 for i, (of_row, row) in enumerate(rows)
                 if of_row is section and at < len(row.theirs) and (figure := row.theirs[at]) is not None
             ]
-            lines.append(Line(f"theirs: {_named(section, column)}, {column.model}", points))
+            lines.append(PlotLine(f"theirs: {_named(section, column)}, {column.model}", points))
     return row_chart(f"Success on {bench.benchmark}, by category", names, lines)
 
 
@@ -163,7 +166,7 @@ def _told(bench: Bench) -> list[str]:
     return [name for name, share in _SHARES.items() if rows and all(share(row) is not None for row in rows)]
 
 
-def _category_cells(row: Row, told: Sequence[str]) -> Iterator[str]:
+def _category_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
     yield from (cell_text(row.name), str(row.tasks), str(row.runs))
     yield from (_share_cell(share) for share in row.success)
     yield from _told_cells(row, told)
@@ -171,7 +174,7 @@ def _category_cells(row: Row, told: Sequence[str]) -> Iterator[str]:
     yield from (_theirs_cell(figure, row.tasks) for figure in row.theirs)
 
 
-def _task_cells(row: Row, told: Sequence[str]) -> Iterator[str]:
+def _task_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
     yield from (cell_text(row.name), cell_text(row.category) or "-")
     yield from (f"{_share_cell(share)}, of {share.decided}" if share.decided else "-" for share in row.success)
     yield from _told_cells(row, told)
@@ -179,18 +182,18 @@ def _task_cells(row: Row, told: Sequence[str]) -> Iterator[str]:
     yield from (_theirs_cell(figure, 1) for figure in row.theirs)
 
 
-def _told_cells(row: Row, told: Sequence[str]) -> Iterator[str]:
+def _told_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
     for share in (_SHARES[name](row) for name in told):
         yield "-" if share is None else f"{share:.1%}"
 
 
-def _spent(row: Row) -> Iterator[str]:
+def _spent(row: BenchRow) -> Iterator[str]:
     yield str(row.success[-1].missing)
     for mean, form in ((row.actions, ".2f"), (row.calls, ".2f"), (row.tokens, ".0f"), (row.usd, ".5f")):
         yield "-" if mean is None else format(mean, form)
 
 
-def _share_cell(share: Share) -> str:
+def _share_cell(share: BenchShare) -> str:
     return "-" if share.success is None else f"{share.success:.1%} ({share.low:.1%} to {share.high:.1%})"
 
 
@@ -202,7 +205,7 @@ def _theirs_cell(figure: Theirs | None, tasks: int) -> str:
     return f"{figure.success:.1%}{actions}{over}"
 
 
-def _over(row: Row) -> str:
+def _over(row: BenchRow) -> str:
     return f"{_count(row.tasks, 'task')}, {_count(row.success[-1].decided, 'episode')}"
 
 

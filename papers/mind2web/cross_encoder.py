@@ -17,7 +17,7 @@ from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
 from prill.models.local.weights import folder_hash, model_failures
 
-MOST_TOKENS = 512  # of candidate and query together (Self-MAP, ACL 2024)
+MAX_TOKENS = 512  # of candidate and query together (Self-MAP, ACL 2024)
 
 
 class CrossEncoder:
@@ -79,7 +79,7 @@ def scores(model: Any, reader: Any, query: str, texts: Sequence[str], batch: int
     for start in range(0, len(order), batch):
         places = order[start : start + batch]
         with model_failures(), torch.inference_mode():
-            inputs = pairs(reader, [texts[i] for i in places], [query] * len(places), MOST_TOKENS).to(model.device)
+            inputs = pairs(reader, [texts[i] for i in places], [query] * len(places), MAX_TOKENS).to(model.device)
             for place, score in zip(places, model(**inputs).logits[:, 0].float().tolist(), strict=True):
                 found[place] = score
     return found

@@ -24,7 +24,7 @@ from prill.io.store import decode_trajectory
 from prill.papers.mind2web.pages.conversations import rejoined, without_pages
 from prill.papers.mind2web.pages.state import PageState, read_state
 from prill.papers.mind2web.pages.steps import TOP, Asked, Marking, Match, Scheme, StepScore, asked_of
-from prill.papers.mind2web.pages.tree import Page
+from prill.papers.mind2web.pages.tree import RecordedPage
 from prill.types import Action, LabelRecord, Observation, StepLabel, Task, Trajectory
 
 _SHOWN = 50  # candidates around which a page is kept on record
@@ -282,7 +282,7 @@ class Mind2Web:
         if at not in self._views:
             state = read_state(self._turn.steps[at].observation.text or "")
             try:
-                page = Page(state.page)
+                page = RecordedPage(state.page)
             except InputError as problem:
                 raise EnvironmentFailedError(f"the recorded turn {self._turn.id!r}, step {at}: {problem}") from None
             self._views[at] = page.view(state.candidates[:_SHOWN], brackets="angle", ids="original").text

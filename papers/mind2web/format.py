@@ -33,7 +33,7 @@ _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 _NODE = re.compile(r'backend_node_id="([^"]*)"')
 _NUMBER = re.compile(r"(\d+)\D*$")
 # The data set's own score file: some ten million candidates, each twice (score and rank), at about five opcodes and 25 bytes.
-_LARGEST_SCORES, _MOST_OPCODES = 2**30, 150_000_000
+_LARGEST_SCORES, _MAX_OPCODES = 2**30, 150_000_000
 
 
 class _Operation(msgspec.Struct):
@@ -124,7 +124,7 @@ def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
         raise InputError(f"{scores}: cannot be read: {error}") from None
     if first in (b"{", b" ", b"\n", b"\t", b"\r"):
         return read_scores(scores)
-    pickled = load_pickle(scores, largest=_LARGEST_SCORES, most_steps=_MOST_OPCODES)
+    pickled = load_pickle(scores, largest=_LARGEST_SCORES, most_steps=_MAX_OPCODES)
     try:
         return msgspec.convert(fields(pickled).get("scores"), dict[str, dict[str, float]])
     except msgspec.ValidationError as error:

@@ -30,7 +30,7 @@ from prill.types import Usage
 
 _T = TypeVar("_T")
 ACTIONS_A_TURN = 4  # MT-Mind2Web: the number of steps grows with the actions, about n/4 rounded up
-MOST_TASKS = 3  # of one conversation, so that it has about five turns, as there
+MAX_TASKS = 3  # of one conversation, so that it has about five turns, as there
 _TRIES, _MAX_TOKENS = 2, 700
 _NO_ANSWER = (
     TransportError,
@@ -65,7 +65,7 @@ _COMMON = frozenset(
 _ACTION = re.compile(r"\[(?P<role>[^\]]*)\]\s*(?P<label>.*?)\s*->\s*(?P<op>[A-Z]+)(?::\s*(?P<value>.*))?$", re.DOTALL)
 
 
-class Turn(msgspec.Struct, frozen=True):
+class ConversationTurn(msgspec.Struct, frozen=True):
     """A turn to be: the actions of a task from `first` up to `end`, not included, and the instruction."""
 
     task: str
@@ -74,17 +74,17 @@ class Turn(msgspec.Struct, frozen=True):
     instruction: str
 
 
-class Plan(msgspec.Struct, frozen=True):
+class ConversationPlan(msgspec.Struct, frozen=True):
     """A conversation to be. `by_rule`: tasks that no proposal of the model divided; `rewritten`: whether it wrote the words."""
 
     id: str
-    turns: list[Turn]
+    turns: list[ConversationTurn]
     by_rule: int = 0
     rewritten: bool = False
 
 
 @dataclass(slots=True)
-class Tally:
+class ConversationTally:
     """What became of the tasks. `kept` conversations were planned before.
 
     `by_rule` tasks were divided by the rule though a model was asked; `not_rewritten` conversations have the rule's words.
@@ -119,11 +119,11 @@ async def make_conversations(
     out: str | Path,
     model: LanguageModel | None = None,
     *,
-    most_tasks: int = MOST_TASKS,
+    most_tasks: int = MAX_TASKS,
     at_once: int = 8,
     stop: asyncio.Event | None = None,
-    progress: Callable[[Tally], object] = lambda _: None,
-) -> Tally:
+    progress: Callable[[ConversationTally], object] = lambda _: None,
+) -> ConversationTally:
     """Writes `out`, a JSON array of conversations. Broken records are problems, and the rest goes on.
 
     What is planned is kept in `<out>.plans.jsonl`, so that a run that was broken off goes on there and asks nothing twice.
@@ -134,7 +134,7 @@ async def make_conversations(
         raise UsageError(f"{out} exists already; choose another file", parameters=("output",))
     expect_place(out, "a file of conversations")
     make_folder(out)
-    tally, tasks = Tally(), dict[str, _Task]()
+    tally, tasks = ConversationTally(), dict[str, _Task]()
     with tempfile.TemporaryFile(dir=out.parent) as spool:  # as large as the source: /tmp may have no room for it
         for task in _spooled(source, spool, tally):
             tasks[task.id] = task
@@ -159,7 +159,7 @@ async def make_conversations(
     return tally
 
 
-def organised(tasks: Sequence[_Task], most: int = MOST_TASKS) -> list[list[_Task]]:
+def organised(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_Task]]:
     """The tasks in groups of one site whose goals share words, each task with those before it that it shares most with."""
     groups: dict[tuple[str, str, str], list[tuple[list[_Task], set[str]]]] = {}
     for task in tasks:
@@ -199,7 +199,7 @@ def in_words(action: str) -> str:
     return forms.get(found["op"], f"click {label}")
 
 
-def _spooled(source: str | Path, spool: IO[bytes], tally: Tally) -> Iterable[_Task]:
+def _spooled(source: str | Path, spool: IO[bytes], tally: ConversationTally) -> Iterable[_Task]:
     """The single tasks; their records go to the spool, since their pages are too much for the memory."""
     seen = set()
     for item in records(source):
@@ -244,11 +244,11 @@ async def _planned(
     groups: Sequence[Sequence[_Task]],
     path: Path,
     model: LanguageModel | None,
-    tally: Tally,
+    tally: ConversationTally,
     at_once: int,
     stop: asyncio.Event | None,
-    progress: Callable[[Tally], object],
-) -> dict[str, Plan]:
+    progress: Callable[[ConversationTally], object],
+) -> dict[str, ConversationPlan]:
     with failures(path):
         lines = path.read_bytes().splitlines() if path.exists() else []
     kept = {plan.id: plan for plan in map(_kept, lines) if plan is not None}
@@ -292,14 +292,14 @@ async def _planned(
     return plans
 
 
-def _kept(line: bytes) -> Plan | None:
+def _kept(line: bytes) -> ConversationPlan | None:
     try:
-        return msgspec.json.decode(line, type=Plan)
+        return msgspec.json.decode(line, type=ConversationPlan)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def _fits(plan: Plan, group: Sequence[_Task]) -> bool:
+def _fits(plan: ConversationPlan, group: Sequence[_Task]) -> bool:
     """Whether its turns are all the actions of these tasks, each once, in order: a damaged plan is made again."""
     lengths = {task.id: len(task.actions) for task in group}
     if not all(0 <= turn.first < turn.end <= lengths.get(turn.task, 0) for turn in plan.turns):
@@ -308,7 +308,7 @@ def _fits(plan: Plan, group: Sequence[_Task]) -> bool:
     return planned == [(task.id, number) for task in group for number in range(len(task.actions))]
 
 
-async def _plan(group: Sequence[_Task], model: LanguageModel | None, tally: Tally) -> Plan:
+async def _plan(group: Sequence[_Task], model: LanguageModel | None, tally: ConversationTally) -> ConversationPlan:
     turns, by_rule = [], 0
     for task in group:
         runs = even_runs(len(task.actions))
@@ -318,21 +318,23 @@ async def _plan(group: Sequence[_Task], model: LanguageModel | None, tally: Tall
             runs = proposed or runs
         for first, end in runs:
             words = task.goal if len(runs) == 1 else ", then ".join(in_words(action) for action in task.actions[first:end])
-            turns.append(Turn(task.id, first, end, words[:1].upper() + words[1:]))
+            turns.append(ConversationTurn(task.id, first, end, words[:1].upper() + words[1:]))
     written = await _rewritten(turns, group, model, tally) if model is not None and len(turns) > 1 else None
     if written is not None:
         turns = [msgspec.structs.replace(turn, instruction=words) for turn, words in zip(turns, written, strict=True)]
-    return Plan(_key(group, model), turns, by_rule, written is not None or len(turns) == 1)
+    return ConversationPlan(_key(group, model), turns, by_rule, written is not None or len(turns) == 1)
 
 
-async def _decomposed(task: _Task, model: LanguageModel, steps: int, tally: Tally) -> list[tuple[int, int]] | None:
+async def _decomposed(task: _Task, model: LanguageModel, steps: int, tally: ConversationTally) -> list[tuple[int, int]] | None:
     actions = "\n".join(f"{k}. {' '.join(action.split())}" for k, action in enumerate(task.actions, 1))
     values = {"task": quoted("task", task.goal), "actions": quoted("actions", actions)}
     values |= {"count": str(len(task.actions)), "steps": str(steps)}
     return await _asked(model, "decompose", values, lambda reply: read_runs(reply, len(task.actions)), task.id, tally)
 
 
-async def _rewritten(turns: Sequence[Turn], group: Sequence[_Task], model: LanguageModel, tally: Tally) -> list[str] | None:
+async def _rewritten(
+    turns: Sequence[ConversationTurn], group: Sequence[_Task], model: LanguageModel, tally: ConversationTally
+) -> list[str] | None:
     tasks = {task.id: task for task in group}
     told = []
     for k, turn in enumerate(turns, 1):
@@ -349,7 +351,7 @@ async def _rewritten(turns: Sequence[Turn], group: Sequence[_Task], model: Langu
 
 
 async def _asked(
-    model: LanguageModel, name: str, values: dict[str, str], read: Callable[[str], _T | None], id: str, tally: Tally
+    model: LanguageModel, name: str, values: dict[str, str], read: Callable[[str], _T | None], id: str, tally: ConversationTally
 ) -> _T | None:
     """What `read` finds in the reply; asked for once more where it finds nothing, then None, which the tally says."""
     prompt = load_prompt("prill.papers.mind2web", name)
@@ -383,7 +385,7 @@ def _object(reply: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) and value else None
 
 
-def _record(plan: Plan, tasks: dict[str, _Task], spool: IO[bytes]) -> dict[str, Any]:
+def _record(plan: ConversationPlan, tasks: dict[str, _Task], spool: IO[bytes]) -> dict[str, Any]:
     """The conversation in MT-Mind2Web's fields, with the actions as they were recorded."""
     first = tasks[plan.turns[0].task]
     domain, website, subdomain = first.site

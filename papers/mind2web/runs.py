@@ -16,7 +16,7 @@ from prill.io.outputs import expect_place
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
 from prill.papers.embedders import make_embedder
 from prill.papers.mind2web.cross_encoder import CrossEncoder
-from prill.papers.mind2web.multi_turn import MOST_TASKS, Tally, make_conversations
+from prill.papers.mind2web.multi_turn import MAX_TASKS, ConversationTally, make_conversations
 from prill.papers.mind2web.pages.ranking import Bm25, ByEmbedding, Ranker, RankingFigures, RankTally, rank_file
 from prill.protocols import LanguageModel
 from prill.runs.base import run_budget, synchronous
@@ -141,7 +141,7 @@ class ConversationsConfig(Config):
     source: Annotated[str | Path, Meta(description="file or folder of Mind2Web, JSON")]
     output: Annotated[str | Path, Meta(description="JSON file of conversations")]
     model: Annotated[ModelLike | None, Meta(description="model that divides and rewrites; rules do without it")] = None
-    most_tasks: Annotated[int, Meta(ge=1, description="most tasks of one conversation")] = MOST_TASKS
+    most_tasks: Annotated[int, Meta(ge=1, description="most tasks of one conversation")] = MAX_TASKS
     budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
     concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 8
 
@@ -156,7 +156,7 @@ class ConversationsResult:
         by_model: Whether a model was asked.
     """
 
-    tally: Tally
+    tally: ConversationTally
     output: str
     by_model: bool
 
@@ -176,7 +176,7 @@ async def conversations_async(
     config: ConversationsConfig,
     *,
     stop: asyncio.Event | None = None,
-    progress: Callable[[Tally], object] = lambda tally: None,
+    progress: Callable[[ConversationTally], object] = lambda tally: None,
 ) -> ConversationsResult:
     """Makes conversations of single tasks.
 

@@ -21,10 +21,10 @@ from prill.errors import NoEvidenceError, TruncatedError, UsageError
 from prill.models.prompts import content_hash
 from prill.models.replies import excerpt
 from prill.papers.page_text import PageText, is_html
-from prill.papers.step.asking import Asking, Turn, prompt_text
-from prill.papers.step.grammar import Call, UnreadableActionError, read_call, read_environment_action, read_reply
+from prill.papers.step.asking import ChatPolicy, ReplyTurn, prompt_text
+from prill.papers.step.grammar import PolicyCall, UnreadableActionError, read_call, read_environment_action, read_reply
 from prill.papers.step.library import AUTO, STOP, Library, Template, library_for, load_library, shipped_libraries
-from prill.papers.step.page import Shown, one_line, show
+from prill.papers.step.page import ShownPage, one_line, show
 from prill.protocols import LanguageModel, Message, SampledModel
 from prill.types import Action, Observation, Platform, Step, Task, Usage
 
@@ -89,7 +89,7 @@ def read_annotations(thought: str | None) -> list[tuple[str, tuple[str, ...], st
 
 
 @dataclass
-class Frame:
+class StackFrame:
     """A policy on the stack: what it is to reach, and its own history of actions and what came of them."""
 
     template: Template
@@ -135,10 +135,10 @@ class StepAgent:
         self.events: list[Event] = []
         self.limit_exceeded = False
         self._task = Task(goal="")
-        self._stack: list[Frame] = []
+        self._stack: list[StackFrame] = []
         self._taken = 0
         self._asked: LanguageModel = model
-        self._asking: Asking | None = None
+        self._asking: ChatPolicy | None = None
         if spec.library != AUTO:
             load_library(spec.library)  # what is wrong with it is said before anything is played
         if spec.flat_tokens is not None and not spec.flat:
@@ -158,8 +158,8 @@ class StepAgent:
         """
         spec, self._task = self.spec, task
         library = library_for(spec.library, task)
-        self._asking = Asking(library if spec.examples is None else library.with_examples(spec.examples), spec.reasoning)
-        self._stack, self._taken, self.events = [Frame(self._root(self._asking, task), task.goal)], 0, []
+        self._asking = ChatPolicy(library if spec.examples is None else library.with_examples(spec.examples), spec.reasoning)
+        self._stack, self._taken, self.events = [StackFrame(self._root(self._asking, task), task.goal)], 0, []
         draws = isinstance(self.model, SampledModel) and spec.temperature > 0
         self._asked = self.model.sampled(spec.temperature, 1000 * spec.seed + spec.attempt) if draws else self.model  # type: ignore[attr-defined]
 
@@ -191,13 +191,13 @@ class StepAgent:
                 return Step(observation, action, self._thought())
         return self._given_up(observation, index, f"no action after {self.spec.max_calls} calls of the model")
 
-    async def _turn(self, shown: Shown, url: str) -> Action | None:
+    async def _turn(self, shown: ShownPage, url: str) -> Action | None:
         """One answer of the policy on top: the action for the environment; None after a call, a return or what is neither."""
         frame, bottom = self._stack[-1], len(self._stack) == 1
         asking = self._asking
         assert asking is not None
         lessons = self.lessons if bottom else ()
-        turn = Turn(frame.objective, shown.text, url, frame.lines(), lessons)
+        turn = ReplyTurn(frame.objective, shown.text, url, frame.lines(), lessons)
         messages = asking.messages(frame.template, turn, called=not bottom)
         event = Event("act", self._taken - 1, self._frames(), "", messages=messages)
         try:
@@ -232,14 +232,14 @@ class StepAgent:
         action = replace(action, text=describe(action, shown.page.text))
         return replace(action, target=shown.page.target(action.target))
 
-    def _push(self, call: Call, library: Library, event: Event) -> None:
+    def _push(self, call: PolicyCall, library: Library, event: Event) -> None:
         if len(self._stack) >= self.spec.max_depth:
             raise UnreadableActionError(f"{len(self._stack)} policies are at work already: act yourself, or stop")
         frame = self._stack[-1]
         frame.history.append((str(call), ""))
         frame.invalid = 0
         self.events.append(replace(event, kind="call"))
-        self._stack.append(Frame(library.templates[call.verb], one_line(str(call))))
+        self._stack.append(StackFrame(library.templates[call.verb], one_line(str(call))))
 
     def _pop(self, event: Event, value: str) -> None:
         self.events.append(replace(event, kind="return", response=value))
@@ -271,7 +271,7 @@ class StepAgent:
     def _frames(self) -> tuple[str, ...]:
         return tuple(frame.name for frame in self._stack)
 
-    def _root(self, asking: Asking, task: Task) -> Template:
+    def _root(self, asking: ChatPolicy, task: Task) -> Template:
         library, spec = asking.library, self.spec
         if spec.flat:
             tokens = spec.flat_tokens

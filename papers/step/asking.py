@@ -11,7 +11,7 @@ from importlib import resources
 from urllib.parse import urlsplit
 
 from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
-from prill.papers.step.library import Example, Library, Template
+from prill.papers.step.library import Library, Template, WorkedExample
 from prill.protocols import Message
 
 _ORIGIN = re.compile(r"\{\{ *origin *\}\}")
@@ -19,7 +19,7 @@ _PACKAGE, _PROMPT = "prill.papers.step", "step"
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ReplyTurn:
     """What a policy is shown before one action: `previous` are lines of its own history, `lessons` of earlier attempts."""
 
     objective: str
@@ -30,13 +30,13 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ChatPolicy:
     """How the policies of a library are asked; `reasoning`: they say why before they act."""
 
     library: Library
     reasoning: bool = True
 
-    def messages(self, template: Template, turn: Turn, *, called: bool) -> tuple[Message, Message]:
+    def messages(self, template: Template, turn: ReplyTurn, *, called: bool) -> tuple[Message, Message]:
         """The request. Every place is filled once, so that a page that holds the mark of a place stays as it is."""
         values = {**self._fixed(template, turn.url, called=called), **self._shown(template, turn)}
         values["memory_note"] = _wording()["memory_note"] if turn.lessons else ""
@@ -45,7 +45,9 @@ class Asking:
 
     def tokens(self, template: Template) -> int:
         """About how many tokens the rules and examples of a policy take with all that stands around them, without the page."""
-        return sum(estimate_tokens(str(message.parts[0])) for message in self.messages(template, Turn("", ""), called=False))
+        return sum(
+            estimate_tokens(str(message.parts[0])) for message in self.messages(template, ReplyTurn("", ""), called=False)
+        )
 
     def hash(self, template: Template) -> str:
         """Follows everything that is sent besides the turn itself."""
@@ -67,7 +69,7 @@ class Asking:
             "examples": "".join(self._example(i, one) for i, one in enumerate(template.examples, 1)),
         }
 
-    def _shown(self, template: Template, turn: Turn) -> dict[str, str]:
+    def _shown(self, template: Template, turn: ReplyTurn) -> dict[str, str]:
         return {
             "objective": clean(turn.objective),
             "observation": quoted("page", turn.observation),
@@ -78,7 +80,7 @@ class Asking:
             "remind": f"{template.front.remind}\n{_wording()['ask' if self.reasoning else 'ask_direct']}".strip(),
         }
 
-    def _example(self, number: int, example: Example) -> str:
+    def _example(self, number: int, example: WorkedExample) -> str:
         previous = quoted("previous", "\n".join(example.previous)) if example.previous else "None"
         reason = f"REASON: {example.reason}\n" if self.reasoning else ""
         return (

@@ -9,7 +9,7 @@ from prill.actions.webarena import UnreadableActionError, read_action
 from prill.models.replies import excerpt
 from prill.types import Action
 
-__all__ = ["Call", "UnreadableActionError", "read_call", "read_environment_action", "read_reply"]
+__all__ = ["PolicyCall", "UnreadableActionError", "read_call", "read_environment_action", "read_reply"]
 _ACTION = re.compile(r"(?P<start>^[\s>*#`]*)?\**\bACTION\b\**\s*:\**", re.MULTILINE)
 _REASON = re.compile(r"\**\bREASON\b\**\s*:\**")
 _VERB = re.compile(r"([A-Za-z]\w*)\s*(.*)", re.DOTALL)
@@ -20,7 +20,7 @@ _OLD_VERBS = {"done": "stop"}
 
 
 @dataclass(frozen=True)
-class Call:
+class PolicyCall:
     """An action by its first word and what it is given. Printed, it has brackets."""
 
     verb: str
@@ -51,7 +51,7 @@ def read_reply(reply: str) -> tuple[str | None, str | None]:
     return thought, (reply[start:end].strip().strip("`\"'").strip() or None) if found else None
 
 
-def read_call(text: str) -> Call:
+def read_call(text: str) -> PolicyCall:
     """The action that is written in either surface: `type [11] [New York]`, `TYPE 11 "New York"`.
 
     A bracket is closed by its own: arguments may hold brackets. Raises UnreadableActionError for a text without a verb.
@@ -62,16 +62,16 @@ def read_call(text: str) -> Call:
     written, rest = match[1], match[2].strip()
     verb = _OLD_VERBS.get(written.lower(), written.lower())
     if rest.startswith("["):
-        return Call(verb, _unquoted(verb, tuple(_bracketed(rest))))
+        return PolicyCall(verb, _unquoted(verb, tuple(_bracketed(rest))))
     if not rest:
-        return Call(verb)
+        return PolicyCall(verb)
     if quoted := _QUOTED_END.search(rest):
         before = rest[: quoted.start()].strip()
-        return Call(verb, (before, quoted[1]) if before else (quoted[1],))
-    return Call(verb, (rest,))
+        return PolicyCall(verb, (before, quoted[1]) if before else (quoted[1],))
+    return PolicyCall(verb, (rest,))
 
 
-def read_environment_action(call: Call, *, enter: bool) -> Action:
+def read_environment_action(call: PolicyCall, *, enter: bool) -> Action:
     """The action for a browser: `target` is `[number]`. A note does nothing; `enter`: `type` presses Enter unless told not to.
 
     Raises UnreadableActionError for what lacks an element, or is not written as such an action is.
@@ -82,7 +82,7 @@ def read_environment_action(call: Call, *, enter: bool) -> Action:
         # A stop without brackets has the empty answer.
         return Action("stop", str(call), value=call.arguments[0] if call.arguments else "")
     if call.verb == "type" and len(call.arguments) == 2 and not enter:
-        call = Call("type", (*call.arguments, "0"))
+        call = PolicyCall("type", (*call.arguments, "0"))
     return read_action(str(call))
 
 

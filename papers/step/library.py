@@ -41,7 +41,7 @@ _FENCE = "+++"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WorkedExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One worked turn: what the policy is shown, and what it answers. `previous` are lines of its history."""
 
     objective: str
@@ -73,7 +73,7 @@ class Template:
 
     front: Front
     rules: str
-    examples: tuple[Example, ...] = ()
+    examples: tuple[WorkedExample, ...] = ()
 
     @property
     def usage(self) -> str:
@@ -147,7 +147,7 @@ class Library:
         }
         return replace(self, templates=templates)
 
-    def _in_turns(self) -> list[Example]:
+    def _in_turns(self) -> list[WorkedExample]:
         rounds = zip_longest(*(template.examples for template in self.templates.values()))
         return [one for several in rounds for one in several if one is not None]
 
@@ -242,7 +242,7 @@ def _with_examples(template: Template, folder: Traversable, texts: Mapping[str, 
 
 
 class _ExampleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    example: tuple[Example, ...]
+    example: tuple[WorkedExample, ...]
 
 
 def _check(library: Library, folder: Traversable) -> None:

@@ -24,25 +24,25 @@ _LINE = "<{} id={} val={} />"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownPage:
     """A page as the model sees it, and the same elements with numbers in front, by which actions name them."""
 
     text: str
     page: NumberedText
 
 
-def show(text: str, max_rows: int) -> Shown:
+def show(text: str, max_rows: int) -> ShownPage:
     """At most so many lines of a page: HTML as SteP writes it, all else as it is, with numbers where it has none."""
     if is_html(text):
         lines = html_lines(text)[:max_rows]
         named = "\n".join(f"[{line.ref}] {line.tag} {_quoted(line.value)}" for line in lines if line.ref >= 0)
-        return Shown("\n".join(map(str, lines)), NumberedText(named, {}))
+        return ShownPage("\n".join(map(str, lines)), NumberedText(named, {}))
     page = numbered(text)
-    return Shown("\n".join(page.text.splitlines()[:max_rows]), page)
+    return ShownPage("\n".join(page.text.splitlines()[:max_rows]), page)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ScreenLine:
     """One element; a piece of text beside elements has a number below zero."""
 
     tag: str
@@ -53,24 +53,24 @@ class Line:
         return _LINE.format(self.tag, self.ref, self.value)
 
 
-def html_lines(html: str) -> list[Line]:
+def html_lines(html: str) -> list[ScreenLine]:
     """Every element of the page in order, with its text, else what it holds, else its id; days of a calendar are dates."""
     reader = _Reader()
     reader.feed(html)
     reader.close()
-    lines: list[Line] = []
+    lines: list[ScreenLine] = []
     pieces = 0
     for element in reader.top.walk():
         if isinstance(element, str):
             pieces += 1
-            lines.append(Line("t", -pieces, element))
+            lines.append(ScreenLine("t", -pieces, element))
         elif element.tag not in _LEFT_OUT:
             kind = f"_{element.attributes['type']}" if element.tag == "input" and element.attributes.get("type") else ""
-            lines.append(Line(element.tag + kind, element.ref, element.value()))
+            lines.append(ScreenLine(element.tag + kind, element.ref, element.value()))
     return _dated(lines) if f'id="{_PICKER}"' in html else lines
 
 
-def _dated(lines: list[Line]) -> list[Line]:
+def _dated(lines: list[ScreenLine]) -> list[ScreenLine]:
     """Days with the month and year of the calendar that they stand in: `21` is `12/21/2016`."""
     words = "\n".join(line.value for line in lines)
     month, year = _MONTH.search(words), _YEAR.search(words)
@@ -78,10 +78,10 @@ def _dated(lines: list[Line]) -> list[Line]:
         return lines
     number = list(month_name).index(month[1])
 
-    def dated(line: Line) -> Line:
+    def dated(line: ScreenLine) -> ScreenLine:
         if line.tag != "a" or not re.fullmatch(r"[1-9]|[12]\d|3[01]", line.value):
             return line
-        return Line(line.tag, line.ref, f"{number:02}/{int(line.value):02}/{year[1]}")
+        return ScreenLine(line.tag, line.ref, f"{number:02}/{int(line.value):02}/{year[1]}")
 
     return [dated(line) for line in lines]
 

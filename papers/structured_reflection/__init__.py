@@ -13,10 +13,10 @@ if TYPE_CHECKING:
         StructuredSpec,
         planning_calls,
     )
-    from prill.papers.structured_reflection.memory import Memory, Note, Rules, memory_of, read_note, write_note
+    from prill.papers.structured_reflection.memory import AttemptMemory, Note, Rules, memory_of, read_note, write_note
 
 __all__ = [
-    "Memory",
+    "AttemptMemory",
     "Note",
     "Rules",
     "StructuredReflection",
@@ -28,7 +28,7 @@ __all__ = [
     "write_note",
 ]
 _HOMES = {
-    "Memory": "memory",
+    "AttemptMemory": "memory",
     "Note": "memory",
     "Rules": "memory",
     "StructuredReflection": "agent",

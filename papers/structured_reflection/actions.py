@@ -34,11 +34,11 @@ _INTO = re.compile(r"\s+(?:to|into|in)\s+id\s*=\s*\d+\W*$")
 _TIMES = re.compile(r"\s+x\s+(\d+)$", re.IGNORECASE)
 _ARROW = re.compile(r"^(UP|DOWN|LEFT|RIGHT)ARROW$")
 _TARGET = re.compile(r'^<[^>]*data-wob_ref="(\d+)"')
-_MOST_TIMES = 100
+_MAX_TIMES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class PlannedOrder:
     """One line, read. `ref` is None where it names no element; `text` is what is typed, or the keys."""
 
     kind: Kind
@@ -67,24 +67,26 @@ def kind_of(line: str) -> Kind | None:
     return _KINDS.get(words[0].lower().strip(":,")) if words else None
 
 
-def read_order(line: str) -> Order:
+def read_order(line: str) -> PlannedOrder:
     """The line, read. Raises UnreadableActionError."""
     kind = kind_of(line)
     rest = line.strip().partition(" ")[2].strip()
     if kind == "click":
         found = _ID.search(rest) or _NUMBER.search(rest)
-        return Order("click", None if found is None else found[found.lastindex or 0])
+        return PlannedOrder("click", None if found is None else found[found.lastindex or 0])
     if kind == "type":
         quote = _QUOTED.search(rest)
         after = rest if quote is None else rest[quote.end() :]
         ref = _ID.search(after)
-        return Order("type", None if ref is None else ref[1], _INTO.sub("", rest).strip("'") if quote is None else quote[1])
+        return PlannedOrder(
+            "type", None if ref is None else ref[1], _INTO.sub("", rest).strip("'") if quote is None else quote[1]
+        )
     if kind in ("press", "hold", "release") and rest:
         return _keys(kind, rest.rstrip(",.; "))
     raise UnreadableActionError(f'{excerpt(line)} is no action; the actions are click, enter "…" to, press, hold and release')
 
 
-def _keys(kind: Kind, rest: str) -> Order:
+def _keys(kind: Kind, rest: str) -> PlannedOrder:
     times = _TIMES.search(rest)
     name = _TIMES.sub("", rest).strip("\"' ")
     squeezed = name.upper().replace(" ", "")
@@ -92,14 +94,14 @@ def _keys(kind: Kind, rest: str) -> Order:
     known = all(len(part) == 1 or not part.isupper() or re.fullmatch(r"F\d{1,2}", part) for part in keys.split("+"))
     if kind != "press" and not known:
         raise UnreadableActionError(f"{excerpt(rest)} is no key that can be held")
-    count = min(_MOST_TIMES, max(1, int(times[1]))) if times else 1
+    count = min(_MAX_TIMES, max(1, int(times[1]))) if times else 1
     if len(keys) == 1:
-        return Order(kind, None, name, count)
+        return PlannedOrder(kind, None, name, count)
     # What is no key is typed as it is.
-    return Order(kind, None, keys, count) if known else Order("type", None, name)
+    return PlannedOrder(kind, None, keys, count) if known else PlannedOrder("type", None, name)
 
 
-def action_of(order: Order, leaf: Leaf | None = None) -> Action:
+def action_of(order: PlannedOrder, leaf: Leaf | None = None) -> Action:
     """The action for the environment; `leaf` is the element's line, for the record's words."""
     target = words = None
     if order.ref is not None:

@@ -23,7 +23,7 @@ from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, Usage
 from prill.models.prompts import NONCE, clean, content_hash, load_prompt, quoted
 from prill.papers.page_text import PageText
 from prill.papers.structured_reflection.actions import (
-    Order,
+    PlannedOrder,
     action_of,
     clicked,
     kind_of,
@@ -34,8 +34,8 @@ from prill.papers.structured_reflection.actions import (
     renumbered,
     whole_lines,
 )
-from prill.papers.structured_reflection.memory import Disabling, Memory, Note, Rules, memory_of, write_note
-from prill.papers.structured_reflection.screen import Screen, read_screen
+from prill.papers.structured_reflection.memory import AttemptMemory, Disabling, Note, Rules, memory_of, write_note
+from prill.papers.structured_reflection.screen import ElementScreen, read_screen
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory, Verdict
 
@@ -127,13 +127,13 @@ class StructuredReflection:
         return content_hash(*(load_prompt(_PACKAGE, name).text for name in _PROMPTS), _source(), *self.lessons)
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> AttemptMemory:
         """What the lessons say, by step."""
         structured = self.spec.reflection == "structured"
         wanted = structured and self.spec.memory
         rules = Rules(target=clicked, disabling=self.spec.disabling, forcing=wanted, expiry=wanted)
         memory = memory_of(self.lessons, rules)
-        return memory if structured else Memory(raw=memory.raw, unread=memory.unread)
+        return memory if structured else AttemptMemory(raw=memory.raw, unread=memory.unread)
 
     def reset(self, task: Task) -> None:
         """Begin a new attempt."""
@@ -229,7 +229,7 @@ class StructuredReflection:
             return "NO_CHANGE" if self.spec.no_change and self._name not in _SHOWS_NOTHING else None
         return "CYCLE" if self.spec.cycle != "off" and now in earlier else None
 
-    async def _turn(self, screen: Screen) -> State | None:
+    async def _turn(self, screen: ElementScreen) -> State | None:
         """Sees to it that there is a next action; where there is none, the state in which the attempt ended."""
         step = len(self._done)
         if self._queue and not self._memory.has(step):
@@ -250,12 +250,12 @@ class StructuredReflection:
         self._planned = len(self._queue)
         return None if self._queue else "INCOMPLETE"
 
-    def _advised(self, screen: Screen, step: int) -> str | None:
+    def _advised(self, screen: ElementScreen, step: int) -> str | None:
         """The action that a lesson asks for at this step; None: there is no lesson, or its element is not on this screen."""
         line = self._memory.actions.get(step)
         return None if line is None else _on_screen(line, self._memory.keys[step], screen)
 
-    def _lesson(self, screen: Screen, step: int) -> str | None:
+    def _lesson(self, screen: ElementScreen, step: int) -> str | None:
         """The lesson for this step, with the id that its element has on this screen; None as in `_advised`."""
         line = self._advised(screen, step)
         if line is None:
@@ -263,7 +263,7 @@ class StructuredReflection:
         said = re.escape(self._memory.actions[step])
         return re.sub(rf"{said}(?!\d)", lambda _: line, self._memory.lessons[step])
 
-    async def _plan(self, screen: Screen, step: int) -> list[str]:
+    async def _plan(self, screen: ElementScreen, step: int) -> list[str]:
         """The actions of a call, in order; none: the planner has nothing more to do."""
         lesson = self._lesson(screen, step)
         planning, self._origin = self.spec.planning, _PLANNED
@@ -274,7 +274,7 @@ class StructuredReflection:
         lines = planned_lines(await self._ask("plan", await self._plan_messages(screen, step, demand)))
         return lines if demand == "staged" else lines[:1]
 
-    async def _plan_messages(self, screen: Screen, step: int, demand: str) -> Sequence[Message]:
+    async def _plan_messages(self, screen: ElementScreen, step: int, demand: str) -> Sequence[Message]:
         lesson = self._lesson(screen, step)
         known = list(self._memory.raw) if self.spec.reflection == "vanilla" else [lesson] if lesson is not None else []
         if self.spec.hints and (hint := _wording()["hints"].get(self._name)):
@@ -305,7 +305,7 @@ class StructuredReflection:
         values = {"screen": quoted("screen", done.screen), "action": clean(done.line), "more": f" {more}" if more else ""}
         return (await self._ask("paraphrase", _filled("paraphrase", **values))).strip()
 
-    async def _read(self, line: str, screen: Screen, *, ground: bool = True) -> Order | None:
+    async def _read(self, line: str, screen: ElementScreen, *, ground: bool = True) -> PlannedOrder | None:
         """The line, read; None where it cannot be carried out on this screen."""
         try:
             order = read_order(line)
@@ -320,7 +320,7 @@ class StructuredReflection:
         ruled_out = self._unseen("plan", screen) if order.kind == "click" else frozenset[str]()
         return None if order.ref is not None and order.ref not in screen.refs - ruled_out else order
 
-    def _unseen(self, where: Literal["plan", "reflection"], screen: Screen, step: int | None = None) -> frozenset[str]:
+    def _unseen(self, where: Literal["plan", "reflection"], screen: ElementScreen, step: int | None = None) -> frozenset[str]:
         """The elements whose ids are hidden at a step, by default the next one."""
         if self.spec.hide not in ("both", where):
             return frozenset()
@@ -406,13 +406,13 @@ def read_answer(reply: str, steps: int) -> tuple[int, str]:
     return place, line
 
 
-def _key_of(line: str, screen: Screen) -> str:
+def _key_of(line: str, screen: ElementScreen) -> str:
     """The key of the element that a line is about; empty where it names none."""
     number = number_in(line)
     return "" if number is None else screen.key(number)
 
 
-def _on_screen(line: str, key: str, screen: Screen) -> str | None:
+def _on_screen(line: str, key: str, screen: ElementScreen) -> str | None:
     """The line with the id that its element has on this screen; None: it is not there. A line without a key stays as it is."""
     if not key or number_in(line) is None:
         return line

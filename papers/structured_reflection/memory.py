@@ -67,7 +67,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class AttemptMemory:
     """What the lessons say of each step. Steps count from 0.
 
     Args:
@@ -115,7 +115,7 @@ class Memory:
         return self.disabled.get(step, frozenset())
 
 
-def memory_of(lessons: Iterable[str], rules: Rules) -> Memory:
+def memory_of(lessons: Iterable[str], rules: Rules) -> AttemptMemory:
     """Builds the memory that lessons describe.
 
     Args:
@@ -125,14 +125,14 @@ def memory_of(lessons: Iterable[str], rules: Rules) -> Memory:
     Returns:
         The memory.
     """
-    memory = Memory()
+    memory = AttemptMemory()
     for text in lessons:
         note = read_note(text)
         memory = replace(memory, unread=memory.unread + 1) if note is None else after(memory, note, rules)
     return memory
 
 
-def after(memory: Memory, note: Note, rules: Rules) -> Memory:
+def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
     """The memory with one more note (the update rule of arXiv 2310.08740, section 4)."""
     step, raw = note.step, (*memory.raw, note.answer)
     if step is None or step != len(note.before) or not note.replacement:
@@ -153,7 +153,7 @@ def after(memory: Memory, note: Note, rules: Rules) -> Memory:
     if rules.forcing and new not in ruled_out:
         forced.add(step)
     disabled = {one: ids for one, ids in memory.disabled.items() if kept(one)}
-    return Memory(
+    return AttemptMemory(
         lessons={**{one: text for one, text in memory.lessons.items() if kept(one)}, step: note.answer},
         actions={**{one: line for one, line in memory.actions.items() if kept(one)}, step: note.replacement},
         keys={**{one: key for one, key in memory.keys.items() if kept(one)}, step: note.replacement_key},

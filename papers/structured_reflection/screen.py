@@ -53,7 +53,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Screen:
+class ElementScreen:
     """The leaves of a page in its order, and the numbers of all its elements."""
 
     leaves: tuple[Leaf, ...]
@@ -94,14 +94,14 @@ class Screen:
 
 
 @lru_cache(256)
-def read_screen(text: str | None) -> Screen:
+def read_screen(text: str | None) -> ElementScreen:
     """The screen of an observation's text. Raises NoEvidenceError where its elements have no numbers."""
     if text is None or _REF not in text:
         raise NoEvidenceError("structured-reflection reads a page as HTML with numbers: MiniWoB++ gives it with text = 'html'")
     reader = _Reader()
     reader.feed(text)
     reader.close()
-    return Screen(tuple(reader.leaves), frozenset(reader.refs))
+    return ElementScreen(tuple(reader.leaves), frozenset(reader.refs))
 
 
 def cell(x: float, y: float, width: float = WIDTH, height: float = HEIGHT) -> str:

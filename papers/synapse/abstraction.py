@@ -10,7 +10,7 @@ from prill.errors import ContextTooLongError
 from prill.models.prompts import clean, quoted
 from prill.papers.answers import said_by
 from prill.papers.synapse.calls import first_block
-from prill.papers.synapse.memory import Entry
+from prill.papers.synapse.memory import MemoryEntry
 from prill.papers.synapse.prompting import tokens_of, until
 from prill.papers.synapse.sandbox import CodeFailedError, run_code
 from prill.protocols import LanguageModel, Message
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 async def abstract(
     model: LanguageModel,
-    entry: Entry,
+    entry: MemoryEntry,
     turn: int,
     task: str,
     state: str,

@@ -25,7 +25,7 @@ from prill.papers.page_text import PageText, is_html
 from prill.papers.synapse.abstraction import abstract
 from prill.papers.synapse.calls import Call, first_block
 from prill.papers.synapse.html import Page, text_of
-from prill.papers.synapse.memory import Entry, Memory, Turn, key_text
+from prill.papers.synapse.memory import ExemplarMemory, ExemplarTurn, MemoryEntry, key_text
 from prill.papers.synapse.prompting import (
     OBSERVED,
     PromptType,
@@ -57,8 +57,8 @@ KEYS = (
     "command+c",
     "command+v",
 )
-_MOST_EMPTY = 3  # turns in a row without a call: the next ones would be asked the same
-_MOST_SHOWN = 60  # characters of an element's words on record
+_MAX_EMPTY = 3  # turns in a row without a call: the next ones would be asked the same
+_MAX_SHOWN = 60  # characters of an element's words on record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +113,11 @@ class Synapse:
         model: LanguageModel,
         spec: SynapseSpec = SynapseSpec(),
         *,
-        opened: Annotated[Memory | None, Meta(description="a memory that is open already, from Python")] = None,
+        opened: Annotated[ExemplarMemory | None, Meta(description="a memory that is open already, from Python")] = None,
     ) -> None:
         self.model = model
         self.spec = spec
-        self.memory = opened or Memory.load(spec.memory, make_embedder(spec.embedder, base_url=spec.embedder_url))
+        self.memory = opened or ExemplarMemory.load(spec.memory, make_embedder(spec.embedder, base_url=spec.embedder_url))
         self.reset(Task(goal=""))
 
     def fingerprint(self, platform: Platform) -> str:
@@ -127,9 +127,9 @@ class Synapse:
     def reset(self, task: Task) -> None:
         """Begin a new episode."""
         self._task = task
-        self._entry: Entry | None = None
+        self._entry: MemoryEntry | None = None
         self._kind: PromptType = "state_act"
-        self._trajectory: list[Turn] = []
+        self._trajectory: list[ExemplarTurn] = []
         self._calls: deque[Call] = deque()
         self._ready: deque[Action] = deque()
         self._notes: list[str] = []
@@ -142,7 +142,7 @@ class Synapse:
         return None if self._entry is None else self._entry.name
 
     @property
-    def turns(self) -> tuple[Turn, ...]:
+    def turns(self) -> tuple[ExemplarTurn, ...]:
         """The turns of this episode so far: what the model was shown, and the block that it wrote."""
         return tuple(self._trajectory)
 
@@ -165,7 +165,7 @@ class Synapse:
         while not self._ready:
             if self._calls:
                 await self._prepare(self._calls.popleft(), page)
-            elif len(self._trajectory) >= self._most_turns() or self._empty >= _MOST_EMPTY:
+            elif len(self._trajectory) >= self._most_turns() or self._empty >= _MAX_EMPTY:
                 return Step(observation, Action("stop", "stop"), self._thought())
             else:
                 await self._ask(observation.text)
@@ -229,7 +229,7 @@ class Synapse:
             )
         reply = await said_by(self.model, messages, max_tokens=self.spec.max_tokens, prompt=prompt)
         block = first_block(until(reply, OBSERVED.strip()))
-        self._trajectory.append(Turn(block, observation=page))
+        self._trajectory.append(ExemplarTurn(block, observation=page))
         self._empty += 1
         if not block:
             self._notes.append("The reply had no block of calls.")
@@ -308,5 +308,5 @@ def target_of(element: Element) -> str | None:
     number = element.get(REF)
     if number is None:
         return None
-    words = " ".join(text_of(element).split())[:_MOST_SHOWN]
+    words = " ".join(text_of(element).split())[:_MAX_SHOWN]
     return f'<{element.tag} {REF}="{number}">{words}'

@@ -13,7 +13,7 @@ from prill.models.replies import excerpt
 from prill.papers.synapse.agent import KEYS, REF
 from prill.papers.synapse.calls import Call, recorded_call
 from prill.papers.synapse.html import Page, text_of
-from prill.papers.synapse.memory import Exemplar, Memory, Turn, key_text
+from prill.papers.synapse.memory import Exemplar, ExemplarMemory, ExemplarTurn, key_text
 from prill.papers.synapse.prompting import OBSERVED, task_table
 from prill.papers.synapse.sandbox import CodeFailedError, find_now
 from prill.types import Action, Step, Trajectory, Verdict
@@ -36,7 +36,7 @@ class Growth:
     `wrong` counts the new exemplars whose label says failure, None without labels; `unlabelled` those that have none.
     """
 
-    memory: Memory
+    memory: ExemplarMemory
     added: tuple[Exemplar, ...]
     left_out: Mapping[str, int]
     problems: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class _Count:
 
 
 async def grow(
-    memory: Memory,
+    memory: ExemplarMemory,
     trajectories: Iterable[Trajectory],
     verdicts: Mapping[str, Verdict],
     *,
@@ -111,7 +111,7 @@ def accepted(verdict: Verdict, threshold: float | None) -> bool:
     return verdict.score is not None and verdict.score >= threshold
 
 
-async def _extended(memory: Memory, found: Sequence[Exemplar], per_task: int, count: _Count) -> Memory:
+async def _extended(memory: ExemplarMemory, found: Sequence[Exemplar], per_task: int, count: _Count) -> ExemplarMemory:
     """The memory with those of the exemplars that say something new."""
     everything = memory.with_more(found)
     rows = await everything.vectors()
@@ -150,7 +150,7 @@ def exemplar_of(trajectory: Trajectory, provenance: str) -> Exemplar:
         raise UnparsableError("it has no step, or its pages are no HTML (miniwob records them so by its option text=html)")
     name = trajectory.task.site or trajectory.task.id
     several = task_table().turns.get(name, 1) > 1 and all(_words(step) is None for step in steps)
-    turns = list[Turn]()
+    turns = list[ExemplarTurn]()
     shown = Page(first)
     lines = list[str]()
     state, words = first, _words(steps[0])
@@ -158,10 +158,10 @@ def exemplar_of(trajectory: Trajectory, provenance: str) -> Exemplar:
         text = step.observation.text or state
         page = Page(text)
         if i and (_words(step) is not None or (several and not _is_on(shown, step.action))):
-            turns.append(Turn("\n".join(lines), state, words))
+            turns.append(ExemplarTurn("\n".join(lines), state, words))
             lines, state, words, shown = [], text, _words(step), page
         lines += map(str, calls_of(step.action, page))
-    turns.append(Turn("\n".join(lines), state, words))
+    turns.append(ExemplarTurn("\n".join(lines), state, words))
     goal = trajectory.task.goal
     return Exemplar(name, key_text(goal, first), goal, tuple(turns), provenance, trajectory.id)
 

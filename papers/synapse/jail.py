@@ -85,9 +85,9 @@ _FUNCTIONS = (
     issubclass, iter, len, list, map, max, min, next, object, oct, ord, pow, range, repr, reversed, round, set, slice, sorted,
     str, sum, super, tuple, zip, property, staticmethod, classmethod,
 )  # fmt: skip
-MOST_CHARS = 20_000  # of a result: of a text, or of what all calls take together
-MOST_CALLS = 200
-MOST_PLACES = 1000  # that an XPath selects
+MAX_CHARS = 20_000  # of a result: of a text, or of what all calls take together
+MAX_CALLS = 200
+MAX_PLACES = 1000  # that an XPath selects
 _PLAIN = (bool, bytes, dict, float, frozenset, int, list, range, set, slice, str, tuple, type(None))
 _METHODS = {"__init__", "__len__", "__str__", "__repr__", "__iter__", "__next__", "__eq__", "__lt__", "__hash__", "__name__"}
 _FORMATS = {"format", "format_map"}
@@ -148,10 +148,10 @@ def agent_of(methods: dict[str, str], calls: list[tuple[str, str]]) -> types.Sim
             values = [str(value) for value in (*given, *named.values())]
             if len(values) != 1 or type(values[0]) is not str or named.keys() - {parameter}:
                 raise TypeError(f"agent.{name}() takes one text")
-            if len(calls) == MOST_CALLS:
-                raise ValueError(f"the agent is called more than {MOST_CALLS} times")
-            if sum(len(text) for _, text in calls) + len(values[0]) > MOST_CHARS:
-                raise ValueError(f"the calls take more than {MOST_CHARS} characters")
+            if len(calls) == MAX_CALLS:
+                raise ValueError(f"the agent is called more than {MAX_CALLS} times")
+            if sum(len(text) for _, text in calls) + len(values[0]) > MAX_CHARS:
+                raise ValueError(f"the calls take more than {MAX_CHARS} characters")
             calls.append((name, values[0]))
 
         return call
@@ -186,8 +186,8 @@ def places(page: Any, xpath: str, etree: Any) -> list[int]:
     if not isinstance(found, list):
         raise ValueError("it selects no elements")
     chosen = {element for element in found if isinstance(element, etree._Element)}
-    if len(chosen) > MOST_PLACES:
-        raise ValueError(f"it selects {len(chosen)} elements; {MOST_PLACES} are allowed")
+    if len(chosen) > MAX_PLACES:
+        raise ValueError(f"it selects {len(chosen)} elements; {MAX_PLACES} are allowed")
     return [place for place, element in enumerate(page.iter()) if element in chosen]
 
 

@@ -36,7 +36,7 @@ _ANEW = f"delete {VECTORS}, and they are worked out anew"
 _UPSTREAM, _UPSTREAM_KEYS = "exemplars.json", "specifiers.json"
 
 
-class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+class ExemplarTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was seen, as the page's text or in few words, and the calls that were then made."""
 
     action: str
@@ -53,7 +53,7 @@ class Exemplar(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     key: str = ""
     task: str = ""
-    steps: tuple[Turn, ...] = ()
+    steps: tuple[ExemplarTurn, ...] = ()
     provenance: str = "hand"
     source: str = ""
 
@@ -69,7 +69,7 @@ class Abstraction(msgspec.Struct, frozen=True, omit_defaults=True):
     acting: str = ""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class MemoryEntry(msgspec.Struct, frozen=True):
     """All that the memory has on a task."""
 
     name: str
@@ -99,7 +99,7 @@ def key_text(task: str, state: str) -> str:
     return f"Task: {task}\nState:\n{state}"
 
 
-class Memory:
+class ExemplarMemory:
     """Exemplars, found by the similarity of their keys.
 
     Args:
@@ -128,7 +128,7 @@ class Memory:
         """Of everything that it may show, and of the embedder's name."""
         return content_hash(self.embedder.name, _lines(self.exemplars).decode(), _encoded(self.abstractions).decode())
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> MemoryEntry | None:
         """Looks up a task.
 
         Args:
@@ -138,7 +138,7 @@ class Memory:
             Its exemplars; None where there are none.
         """
         found = tuple(one for one in self.exemplars if one.name == name and one.steps)
-        return Entry(name, found, self.abstractions.get(name, Abstraction())) if found else None
+        return MemoryEntry(name, found, self.abstractions.get(name, Abstraction())) if found else None
 
     async def vectors(self) -> Vectors:
         """A row for each exemplar, worked out when they are first asked for: what has its row already is not embedded again."""
@@ -159,7 +159,7 @@ class Memory:
         assert self._vectors is not None
         return self._vectors
 
-    def with_more(self, exemplars: Sequence[Exemplar]) -> Memory:
+    def with_more(self, exemplars: Sequence[Exemplar]) -> ExemplarMemory:
         """Adds exemplars. This memory is not changed.
 
         Args:
@@ -169,9 +169,9 @@ class Memory:
             The larger memory.
         """
         held = None if isinstance(self.embedder, Fitted) else self._vectors  # what is fitted changes with every text
-        return Memory([*self.exemplars, *exemplars], self.abstractions, embedder=self.embedder, vectors=held)
+        return ExemplarMemory([*self.exemplars, *exemplars], self.abstractions, embedder=self.embedder, vectors=held)
 
-    async def only(self, places: Sequence[int]) -> Memory:
+    async def only(self, places: Sequence[int]) -> ExemplarMemory:
         """Selects exemplars. This memory is not changed.
 
         Args:
@@ -181,7 +181,7 @@ class Memory:
             The smaller memory.
         """
         held = None if isinstance(self.embedder, Fitted) else (await self.vectors())[places]
-        return Memory([self.exemplars[i] for i in places], self.abstractions, embedder=self.embedder, vectors=held)
+        return ExemplarMemory([self.exemplars[i] for i in places], self.abstractions, embedder=self.embedder, vectors=held)
 
     async def distances(self, text: str) -> list[float]:
         """Measures how far each key is from a text.
@@ -261,7 +261,7 @@ class Memory:
         Checksums(place).note(EXEMPLARS, ABSTRACTIONS, VECTORS, HEADER)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str] | None, embedder: Embedder) -> Memory:
+    def load(cls, folder: str | os.PathLike[str] | None, embedder: Embedder) -> ExemplarMemory:
         """Reads a memory.
 
         Args:
@@ -373,7 +373,9 @@ def _read_upstream(folder: Path) -> tuple[list[Exemplar], dict[str, Abstraction]
         abstractions = dict[str, Abstraction]()
         for name, entry in entries.items():
             for demo in entry["demo"]:
-                steps = tuple(Turn(one["act"], one.get("state"), one.get("obs")) for one in demo.get("trajectory", [demo]))
+                steps = tuple(
+                    ExemplarTurn(one["act"], one.get("state"), one.get("obs")) for one in demo.get("trajectory", [demo])
+                )
                 exemplars.append(Exemplar(name, task=demo.get("task", ""), steps=steps, provenance="upstream"))
             instructions, code = _several(entry.get("filter_prompt")), _several(entry.get("code_filter_prompt"))
             abstractions[name] = Abstraction(instructions, code, entry.get("ablation_act_prompt", ""))

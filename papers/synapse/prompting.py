@@ -13,7 +13,7 @@ import msgspec
 
 from prill.errors import ContextTooLongError
 from prill.models.prompts import Prompt, clean, estimate_tokens, load_prompt, quoted
-from prill.papers.synapse.memory import Entry, Exemplar, Turn
+from prill.papers.synapse.memory import Exemplar, ExemplarTurn, MemoryEntry
 from prill.protocols import Message
 
 OBSERVED = "Observation:\n"  # begins what is seen, in prompts and, in few words, on record
@@ -51,7 +51,7 @@ def system_prompt() -> Prompt:
     return load_prompt("prill.papers.synapse", "system")
 
 
-def prompt_type(entry: Entry, abstracted: bool) -> PromptType:
+def prompt_type(entry: MemoryEntry, abstracted: bool) -> PromptType:
     """Pages in few words where they are abstracted and some exemplar has them so; several turns where the exemplars have."""
     if entry.has_turns:
         return "multi_obs_act" if abstracted else "multi_state_act"
@@ -59,7 +59,7 @@ def prompt_type(entry: Entry, abstracted: bool) -> PromptType:
     return "obs_act" if abstracted and seen else "state_act"
 
 
-def shown(entry: Entry, kind: PromptType, task_name: str) -> tuple[Exemplar, ...]:
+def shown(entry: MemoryEntry, kind: PromptType, task_name: str) -> tuple[Exemplar, ...]:
     """The exemplars that a prompt of this form can show. Raises ContextTooLongError where pages are too long for it."""
     if kind in ("obs_act", "multi_obs_act"):
         return tuple(e for e in entry.exemplars if all(step.observation is not None for step in e.steps))
@@ -71,7 +71,7 @@ def shown(entry: Entry, kind: PromptType, task_name: str) -> tuple[Exemplar, ...
 
 
 def messages_of(
-    kind: PromptType, exemplars: Sequence[Exemplar], acting: str, task: str, trajectory: Sequence[Turn], page: str
+    kind: PromptType, exemplars: Sequence[Exemplar], acting: str, task: str, trajectory: Sequence[ExemplarTurn], page: str
 ) -> tuple[Message, ...]:
     """The whole request: the system's words, the exemplars, the turns so far, and the page as it is now.
 

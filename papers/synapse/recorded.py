@@ -29,8 +29,8 @@ from prill.papers.answers import said_by
 from prill.papers.embedders import Embedder, make_embedder
 from prill.papers.mind2web.pages.state import PageState, read_state
 from prill.papers.mind2web.pages.steps import Marking, asked_of, read_said, said
-from prill.papers.mind2web.pages.tree import Page
-from prill.papers.synapse.memory import EXEMPLARS, Exemplar, Memory, Turn
+from prill.papers.mind2web.pages.tree import RecordedPage
+from prill.papers.synapse.memory import EXEMPLARS, Exemplar, ExemplarMemory, ExemplarTurn
 from prill.papers.synapse.prompting import tokens_of, until
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
@@ -85,7 +85,7 @@ class RecordedSynapse:
         model: LanguageModel,
         spec: RecordedSpec = RecordedSpec(),
         *,
-        opened: Annotated[Memory | None, Meta(description="a memory that is open already, from Python")] = None,
+        opened: Annotated[ExemplarMemory | None, Meta(description="a memory that is open already, from Python")] = None,
     ) -> None:
         if spec.mode != "no_trajectory" and spec.exemplars and spec.memory is None and opened is None:
             raise UsageError("synapse-mind2web shows training tasks: name recorded turns", parameters=("memory",))
@@ -100,7 +100,7 @@ class RecordedSynapse:
         return Marking("synapse", self.spec.k_current, self.spec.step_match)
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> ExemplarMemory:
         """The trajectories that may be shown; made when it is first asked for."""
         if self._opened is None:
             spec = self.spec
@@ -220,15 +220,15 @@ def exemplar_of(trajectory: Trajectory, k: int = 3) -> Exemplar:
             raise InputError(f"turn {trajectory.id!r}, step {i}: {problem}") from None
         target = asked.positives[0] if asked.positives else ""
         text = f"Action: `{asked.text}` ({clean(step.action.text)})" if target else f"Action: ({clean(step.action.text)})"
-        steps.append(Turn(text, observation=_cut(state, target, k)))
+        steps.append(ExemplarTurn(text, observation=_cut(state, target, k)))
     return Exemplar(
         trajectory.id, key_of(trajectory.task, trajectory.metadata), trajectory.task.goal, tuple(steps), provenance="recorded"
     )
 
 
-def memory_of(trajectories: Iterable[Trajectory], embedder: Embedder, k: int = 3) -> Memory:
+def memory_of(trajectories: Iterable[Trajectory], embedder: Embedder, k: int = 3) -> ExemplarMemory:
     """The memory of recorded training turns; `save` keeps it as a folder. Raises InputError."""
-    return Memory([exemplar_of(trajectory, k) for trajectory in trajectories], embedder=embedder)
+    return ExemplarMemory([exemplar_of(trajectory, k) for trajectory in trajectories], embedder=embedder)
 
 
 def key_of(task: Task, metadata: dict[str, object] | None = None) -> str:
@@ -241,12 +241,12 @@ def key_of(task: Task, metadata: dict[str, object] | None = None) -> str:
 
 
 @cache
-def _memory(path: Path | None, embedder: str, url: str | None, k: int) -> Memory:
+def _memory(path: Path | None, embedder: str, url: str | None, k: int) -> ExemplarMemory:
     """The same one for all episodes of a run."""
     assert path is not None
     maker = make_embedder(embedder, base_url=url)
     if (path / EXEMPLARS).is_file():
-        return Memory.load(path, maker)
+        return ExemplarMemory.load(path, maker)
     return memory_of(read_trajectories(path), maker, k)
 
 
@@ -254,7 +254,7 @@ def _cut(state: PageState, target: str, k: int) -> str:
     """The page around the target, where it is known, and the best others."""
     best = [id for id in state.candidates or state.withheld if id != target]
     ids = [target, *best[: k - 1]] if target else best[:k]
-    return Page(state.page).view(ids, brackets="angle", ids="original").text
+    return RecordedPage(state.page).view(ids, brackets="angle", ids="original").text
 
 
 def _padded(state: PageState) -> Sequence[str]:

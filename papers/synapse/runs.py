@@ -17,7 +17,7 @@ from prill.io.store import BadLine, read_labels, read_trajectories, read_verdict
 from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.papers.embedders import make_embedder
 from prill.papers.synapse.growth import PER_TASK, Growth, grow
-from prill.papers.synapse.memory import EXEMPLARS, Memory
+from prill.papers.synapse.memory import EXEMPLARS, ExemplarMemory
 from prill.runs.base import synchronous
 from prill.types import Trajectory, Verdict
 
@@ -131,16 +131,16 @@ exemplars = synchronous(exemplars_async)
 """`exemplars_async`, waited for: the same parameters, in scripts and notebooks."""
 
 
-def _memory(folder: Path, config: ExemplarsConfig) -> Memory:
+def _memory(folder: Path, config: ExemplarsConfig) -> ExemplarMemory:
     embedder = make_embedder(config.embedder, base_url=config.embedder_url)
     if (folder / EXEMPLARS).is_file():
         if config.shipped:
             raise UsageError(f"{folder} is a memory already: only a new one can begin with what comes with prill")
-        return Memory.load(folder, embedder)
+        return ExemplarMemory.load(folder, embedder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is there and holds no {EXEMPLARS}: name a new folder, or one of this command")
-    shipped = Memory.load(None, embedder)
-    return shipped if config.shipped else Memory([], shipped.abstractions, embedder=embedder)
+    shipped = ExemplarMemory.load(None, embedder)
+    return shipped if config.shipped else ExemplarMemory([], shipped.abstractions, embedder=embedder)
 
 
 def _verdicts(config: ExemplarsConfig) -> tuple[dict[str, Verdict], float | None]:

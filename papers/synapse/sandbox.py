@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 from prill.errors import UsageError
 from prill.papers.synapse.calls import METHODS, Call
 from prill.papers.synapse.html import Page
-from prill.papers.synapse.jail import MOST_CALLS, MOST_CHARS, MOST_PLACES
+from prill.papers.synapse.jail import MAX_CALLS, MAX_CHARS, MAX_PLACES
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
 
 SECONDS = 2  # of the processor, and as many by the clock once it has begun
 MEMORY = 512 << 20  # bytes, the interpreter's own included
-_MOST_OUTPUT = 6 * MOST_CHARS + 10_000  # as JSON writes the result at worst
+_MAX_OUTPUT = 6 * MAX_CHARS + 10_000  # as JSON writes the result at worst
 _START = 60.0  # seconds until the process has locked itself in: only a machine that hangs takes so long
 _READY = b"ready\n"
 _JAIL = Path(__file__).resolve().parent / "jail.py"
@@ -82,8 +82,8 @@ def find_now(page: Page, xpath: str) -> list[Element]:
 
 
 def _bounded(code: str) -> str:
-    if len(code) > MOST_CHARS:
-        raise CodeFailedError(f"the code has {len(code)} characters; {MOST_CHARS} are allowed")
+    if len(code) > MAX_CHARS:
+        raise CodeFailedError(f"the code has {len(code)} characters; {MAX_CHARS} are allowed")
     return code
 
 
@@ -129,7 +129,7 @@ def _read(pipe: int, seconds: float, until: bytes | None = None) -> bytes:
     data, end = b"", time.monotonic() + seconds
     waiting = select.poll()  # select.select takes no descriptor above 1023, and a busy process has those
     waiting.register(pipe, select.POLLIN)
-    while len(data) <= _MOST_OUTPUT and not (until and data.startswith(until)):
+    while len(data) <= _MAX_OUTPUT and not (until and data.startswith(until)):
         if not waiting.poll(1000 * max(0.0, end - time.monotonic())):
             raise CodeFailedError(f"the code took more than {seconds:g} s")
         if not (piece := os.read(pipe, 1 << 16)):
@@ -142,8 +142,8 @@ def _read(pipe: int, seconds: float, until: bytes | None = None) -> bytes:
 
 
 def _record(answer: bytes, status: int) -> dict[str, Any]:
-    if len(answer) > _MOST_OUTPUT:
-        raise CodeFailedError(f"the code wrote more than {_MOST_OUTPUT} bytes")
+    if len(answer) > _MAX_OUTPUT:
+        raise CodeFailedError(f"the code wrote more than {_MAX_OUTPUT} bytes")
     try:
         record = json.loads(answer)
     except (ValueError, RecursionError):
@@ -165,7 +165,7 @@ def _text(record: dict[str, Any]) -> str:
 
 def _calls(record: dict[str, Any]) -> Block:
     given = record.get("calls")
-    if not isinstance(given, list) or len(given) > MOST_CALLS:
+    if not isinstance(given, list) or len(given) > MAX_CALLS:
         raise CodeFailedError(_problem(record))
     found = list[Call]()
     for one in given:
@@ -180,7 +180,7 @@ def _calls(record: dict[str, Any]) -> Block:
 
 def _places(record: dict[str, Any], elements: int) -> list[int]:
     given = record.get("places")
-    if not isinstance(given, list) or len(given) > MOST_PLACES:
+    if not isinstance(given, list) or len(given) > MAX_PLACES:
         raise CodeFailedError(_problem(record))
     if any(type(place) is not int or not 0 <= place < elements for place in given):
         raise CodeFailedError("the code gave no answer")
@@ -194,6 +194,6 @@ def _problem(record: dict[str, Any]) -> str:
 def _sound(text: str) -> str:
     if text.encode("utf-8", "replace").decode() != text:
         raise CodeFailedError("the result has half of a pair of surrogates, which is no text")
-    if len(text) > MOST_CHARS:
-        raise CodeFailedError(f"the result has {len(text)} characters; {MOST_CHARS} are allowed")
+    if len(text) > MAX_CHARS:
+        raise CodeFailedError(f"the result has {len(text)} characters; {MAX_CHARS} are allowed")
     return text

@@ -12,7 +12,7 @@ from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.io.images import image_size
 from prill.models.prompts import clean, load_prompt, shorten
 from prill.models.request import scaled_size
-from prill.policies.screen.frames import QWEN25, THOUSANDTHS, UI_TARS, Frame, Size, UnreadableReplyError
+from prill.policies.screen.frames import QWEN25, THOUSANDTHS, UI_TARS, CoordinateFrame, Size, UnreadableReplyError
 from prill.policies.screen.qwen import QwenCalls
 from prill.policies.screen.ui_tars import UITarsCalls
 from prill.policies.screen.vendors import AnthropicCalls, OpenAICalls
@@ -30,7 +30,7 @@ class Grammar(Protocol):
     """The calls of one family of models."""
 
     @property
-    def frame(self) -> Frame:
+    def frame(self) -> CoordinateFrame:
         """What its coordinates mean."""
         ...
 

@@ -17,7 +17,7 @@ class UnreadableReplyError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class CoordinateFrame:
     """Turns a model's numbers into fractions of the screen, and back.
 
     Args:
@@ -87,8 +87,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
-THOUSANDTHS = Frame(scale=1000)
-PIXELS = Frame()
+THOUSANDTHS = CoordinateFrame(scale=1000)
+PIXELS = CoordinateFrame()
 # Limits of the processors: Qwen2.5-VL's own, and those of UI-TARS' parsers (bytedance/UI-TARS, action_parser.py).
-QWEN25 = Frame(factor=28)
-UI_TARS = Frame(factor=28, min_pixels=78_400)
+QWEN25 = CoordinateFrame(factor=28)
+UI_TARS = CoordinateFrame(factor=28, min_pixels=78_400)

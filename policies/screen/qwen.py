@@ -17,7 +17,7 @@ from prill.policies.screen.calls import (
     text_before,
     text_of,
 )
-from prill.policies.screen.frames import Frame, Size, UnreadableReplyError
+from prill.policies.screen.frames import CoordinateFrame, Size, UnreadableReplyError
 from prill.types import Action, Platform, Point
 
 _TOOL = "<tool_call>"
@@ -43,7 +43,7 @@ _PHONES: tuple[Platform, ...] = ("android", "ios")
 class QwenCalls:
     """The calls of one generation; `frame` is what its coordinates mean."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: CoordinateFrame) -> None:
         self.frame = frame
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:

@@ -6,7 +6,7 @@ import re
 
 from prill.actions.keys import key_names
 from prill.policies.screen.calls import MAX_CALLS, after_thinking, scroll
-from prill.policies.screen.frames import Frame, Size, UnreadableReplyError
+from prill.policies.screen.frames import CoordinateFrame, Size, UnreadableReplyError
 from prill.types import Action, Platform, Point
 
 _ACTION = re.compile(r"^[ \t>*`-]*Action:[ \t*`]*", re.MULTILINE)
@@ -30,7 +30,7 @@ _NAMES = {"click": "click", "double_click": "left_double", "right_click": "right
 class UITarsCalls:
     """The calls of UI-TARS; its coordinates (`frame`) are thousandths before 1.5, pixels of the resized picture since."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: CoordinateFrame) -> None:
         self.frame = frame
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:

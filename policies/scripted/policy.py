@@ -11,7 +11,7 @@ from typing import Annotated, Literal, get_args
 from msgspec import Meta
 
 from prill.errors import UsageError
-from prill.policies.miniwob_text import Page
+from prill.policies.miniwob_text import TextPage
 from prill.policies.scripted.scripts import SCRIPTS, Aim, Move, Play
 from prill.types import Action, Observation, Step, Task
 
@@ -60,7 +60,7 @@ class ScriptedPolicy:
     async def act(self, observation: Observation) -> Step:
         """The next move of the script, or what the behaviour makes of it."""
         try:
-            move = self._next(Page.read(observation.text or ""))
+            move = self._next(TextPage.read(observation.text or ""))
         except LookupError as error:
             return _stop(observation, "I cannot go on.", f"I could not do it: {error.args[0]}.")
         if self._behaviour == "false-claim":
@@ -74,7 +74,7 @@ class ScriptedPolicy:
         self._sentences.append(move.sentence)
         return Step(observation, move.action, f"The next thing to do is: {move.action.text}.")
 
-    def _next(self, page: Page) -> Move | None:
+    def _next(self, page: TextPage) -> Move | None:
         try:
             if self._play is None:
                 self._play = SCRIPTS[self._site](self._goal, page, Aim(misses=self._behaviour == "wrong-target"))

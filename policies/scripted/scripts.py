@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from prill.policies.miniwob_text import Element, Page, named
+from prill.policies.miniwob_text import PageElement, TextPage, named
 from prill.types import Action
 
 T = TypeVar("T")
@@ -26,8 +26,8 @@ class Move:
     commit: bool = False
 
 
-Play = Generator[Move, Page, None]
-Script = Callable[[str, Page, "Aim"], Play]
+Play = Generator[Move, TextPage, None]
+Script = Callable[[str, TextPage, "Aim"], Play]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Aim:
 
     misses: bool = False
 
-    def element(self, elements: Sequence[Element], name: str) -> Element:
+    def element(self, elements: Sequence[PageElement], name: str) -> PageElement:
         """The element with this name. Raises LookupError when there is none."""
         right = named(tuple(elements), name)
         return self.other(right, elements, lambda element: element.name != name)
@@ -53,19 +53,19 @@ class Aim:
         return next((choice for choice in (*choices[start:], *choices[:start]) if differs(choice)), right)
 
 
-def click(element: Element, *, commit: bool = False) -> Move:
+def click(element: PageElement, *, commit: bool = False) -> Move:
     """Clicks the element."""
     action = Action("click", f"click {element.target}", target=element.target)
     return Move(action, f"I clicked {element.target}.", commit)
 
 
-def enter(element: Element, value: str) -> Move:
+def enter(element: PageElement, value: str) -> Move:
     """Replaces what a field holds."""
     action = Action("type", f"type {value!r} into {element.target}", target=element.target, value=value)
     return Move(action, f"I typed {value!r} into {element.target}.")
 
 
-def choose(element: Element, value: str) -> Move:
+def choose(element: PageElement, value: str) -> Move:
     """Selects an entry of a list."""
     action = Action("select", f"select {value!r} in {element.target}", target=element.target, value=value)
     return Move(action, f"I selected {value!r} in {element.target}.")
@@ -84,29 +84,29 @@ def groups_of(pattern: str, goal: str) -> tuple[str, ...]:
     return match.groups()
 
 
-def submit(page: Page) -> Move:
+def submit(page: TextPage) -> Move:
     """Clicks the last button, which sends the form in every task here."""
     return click(page.all("button")[-1], commit=True)
 
 
-def click_button(goal: str, page: Page, aim: Aim) -> Play:
+def click_button(goal: str, page: TextPage, aim: Aim) -> Play:
     yield click(aim.element(page.all("button"), quoted(goal)[0]), commit=True)
 
 
-def click_link(goal: str, page: Page, aim: Aim) -> Play:
+def click_link(goal: str, page: TextPage, aim: Aim) -> Play:
     yield click(aim.element(page.all("link"), quoted(goal)[0]), commit=True)
 
 
-def click_test(goal: str, page: Page, aim: Aim) -> Play:
+def click_test(goal: str, page: TextPage, aim: Aim) -> Play:
     yield click(aim.element(page.all("button"), groups_of(r"button (\w+)", goal)[0]), commit=True)
 
 
-def click_dialog(goal: str, page: Page, aim: Aim) -> Play:
+def click_dialog(goal: str, page: TextPage, aim: Aim) -> Play:
     name = quoted(goal)[0]
     yield click(aim.element(page.all("button"), "Close" if name == "x" else name), commit=True)
 
 
-def click_tab(goal: str, page: Page, aim: Aim) -> Play:
+def click_tab(goal: str, page: TextPage, aim: Aim) -> Play:
     name = quoted(goal)[0]
     for tab in page.all("tab"):
         if not tab.is_("selected"):
@@ -118,13 +118,13 @@ def click_tab(goal: str, page: Page, aim: Aim) -> Play:
     raise LookupError(f"no tab has a link {name!r}")
 
 
-def click_collapsible(goal: str, page: Page, aim: Aim) -> Play:
+def click_collapsible(goal: str, page: TextPage, aim: Aim) -> Play:
     if not aim.misses:
         page = yield click(page.all("tab")[0])
     yield submit(page)
 
 
-def click_checkboxes(goal: str, page: Page, aim: Aim) -> Play:
+def click_checkboxes(goal: str, page: TextPage, aim: Aim) -> Play:
     wanted = groups_of(r"Select (.*) and click Submit", goal)[0].split(", ")
     for box in page.all("checkbox"):
         # All the others, for one wrong box among many is still a positive reward.
@@ -133,20 +133,20 @@ def click_checkboxes(goal: str, page: Page, aim: Aim) -> Play:
     yield submit(page)
 
 
-def click_option(goal: str, page: Page, aim: Aim) -> Play:
+def click_option(goal: str, page: TextPage, aim: Aim) -> Play:
     name = groups_of(r"Select (.*) and click Submit", goal)[0]
     page = yield click(aim.element(page.all("radio"), name))
     yield submit(page)
 
 
-def choose_list(goal: str, page: Page, aim: Aim) -> Play:
+def choose_list(goal: str, page: TextPage, aim: Aim) -> Play:
     name = groups_of(r"Select (.*) from the list", goal)[0]
     option = aim.element(page.all("option"), name)
     page = yield choose(page.all("combobox")[0], option.name)
     yield submit(page)
 
 
-def scroll_list(goal: str, page: Page, aim: Aim) -> Play:
+def scroll_list(goal: str, page: TextPage, aim: Aim) -> Play:
     wanted = groups_of(r"Select (.*) from the scroll list", goal)[0].split(", ")
     options = [option.name for option in page.all("option")]
     wrong = [name for name in options if name not in wanted]
@@ -155,13 +155,13 @@ def scroll_list(goal: str, page: Page, aim: Aim) -> Play:
     yield submit(page)
 
 
-def enter_text(goal: str, page: Page, aim: Aim) -> Play:
+def enter_text(goal: str, page: TextPage, aim: Aim) -> Play:
     name = quoted(goal)[0]
     page = yield enter(page.all("textbox")[0], aim.value(name, [name[:-1]]))
     yield submit(page)
 
 
-def enter_password(goal: str, page: Page, aim: Aim) -> Play:
+def enter_password(goal: str, page: TextPage, aim: Aim) -> Play:
     password = quoted(goal)[0]
     first, second = (field.target for field in page.all("textbox"))
     for target in (first, first if aim.misses else second):
@@ -169,21 +169,21 @@ def enter_password(goal: str, page: Page, aim: Aim) -> Play:
     yield submit(page)
 
 
-def login_user(goal: str, page: Page, aim: Aim) -> Play:
+def login_user(goal: str, page: TextPage, aim: Aim) -> Play:
     values = quoted(goal)[:2]
     for at, value in enumerate(reversed(values) if aim.misses else values):
         page = yield enter(page.all("textbox")[at], value)
     yield submit(page)
 
 
-def enter_date(goal: str, page: Page, aim: Aim) -> Play:
+def enter_date(goal: str, page: TextPage, aim: Aim) -> Play:
     day = datetime.strptime(groups_of(r"(\d\d/\d\d/\d{4})", goal)[0], "%m/%d/%Y")
     next_day = day + timedelta(days=1)
     page = yield enter(page.all("textbox")[0], aim.value(f"{day:%Y-%m-%d}", [f"{next_day:%Y-%m-%d}"]))
     yield submit(page)
 
 
-def search_engine(goal: str, page: Page, aim: Aim) -> Play:
+def search_engine(goal: str, page: TextPage, aim: Aim) -> Play:
     query = quoted(goal)[0]
     place = int(groups_of(r"click the (\d+)", goal)[0]) - 1
     page = yield enter(page.all("textbox")[0], query)
@@ -195,7 +195,7 @@ def search_engine(goal: str, page: Page, aim: Aim) -> Play:
     yield click(aim.other(right, results, lambda link: link is not right), commit=True)
 
 
-def use_autocomplete(goal: str, page: Page, aim: Aim) -> Play:
+def use_autocomplete(goal: str, page: TextPage, aim: Aim) -> Play:
     start, end = (*quoted(goal), "")[:2]
     page = yield enter(page.all("textbox")[0], start)
     items = page.all("item", "menuitem", "option")
@@ -206,7 +206,7 @@ def use_autocomplete(goal: str, page: Page, aim: Aim) -> Play:
     yield submit(page)
 
 
-def social_media(goal: str, page: Page, aim: Aim) -> Play:
+def social_media(goal: str, page: TextPage, aim: Aim) -> Play:
     user, button = groups_of(r"For the user (@\w+), click on the \"(.*)\" button", goal)
     posts = {target: who for target, who in _posts(page)}
     right = next((target for target, who in posts.items() if who == user), None)
@@ -220,12 +220,12 @@ def social_media(goal: str, page: Page, aim: Aim) -> Play:
     yield click(_after(page, post, lambda element: element.role == "item" and element.name.startswith(button)), commit=True)
 
 
-def _posts(page: Page) -> list[tuple[str, str]]:
+def _posts(page: TextPage) -> list[tuple[str, str]]:
     heads = [(text.target, re.search(r"(@\w+)", text.name)) for text in page.all("text")]
     return [(target, match[1]) for target, match in heads if match]
 
 
-def _after(page: Page, target: str, fits: Callable[[Element], bool]) -> Element:
+def _after(page: TextPage, target: str, fits: Callable[[PageElement], bool]) -> PageElement:
     at = next(i for i, element in enumerate(page.elements) if element.target == target)
     for element in page.elements[at:]:
         if fits(element):
@@ -233,7 +233,7 @@ def _after(page: Page, target: str, fits: Callable[[Element], bool]) -> Element:
     raise LookupError(f"nothing fitting follows {target}")
 
 
-def email_inbox(goal: str, page: Page, aim: Aim) -> Play:
+def email_inbox(goal: str, page: TextPage, aim: Aim) -> Play:
     sender = groups_of(r"email by (\w+)", goal)[0]
     mails = page.all("item")
     right = next((mail for mail in mails if mail.name.split()[0] == sender), None)
@@ -252,7 +252,7 @@ def email_inbox(goal: str, page: Page, aim: Aim) -> Play:
     yield click(page.named("icon", "send-reply" if reply else "send-forward"), commit=True)
 
 
-def read_table(goal: str, page: Page, aim: Aim) -> Play:
+def read_table(goal: str, page: TextPage, aim: Aim) -> Play:
     key = groups_of(r"value of (.*) into", goal)[0]
     rows = {row.inside[0].name: row.inside[1].name for row in page.all("row")}
     if key not in rows:
@@ -261,14 +261,14 @@ def read_table(goal: str, page: Page, aim: Aim) -> Play:
     yield submit(page)
 
 
-def find_word(goal: str, page: Page, aim: Aim) -> Play:
+def find_word(goal: str, page: TextPage, aim: Aim) -> Play:
     place = int(groups_of(r"Find the (\d+)", goal)[0]) - 1
     words = [re.sub(r"[^A-Za-z]", "", word) for word in " ".join(text.name for text in page.all("text")).split()]
     page = yield enter(page.all("textbox")[0], aim.value(words[place], words))
     yield submit(page)
 
 
-def simple_arithmetic(goal: str, page: Page, aim: Aim) -> Play:
+def simple_arithmetic(goal: str, page: TextPage, aim: Aim) -> Play:
     first, sign, second = groups_of(r"(\d+) (.) (\d+) =", " ".join(text.name for text in page.all("text")))
     a, b = int(first), int(second)
     result = a + b if sign == "+" else a - b if sign == "-" else a * b

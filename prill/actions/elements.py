@@ -44,7 +44,7 @@ _NAMED = re.compile(r"""(?:\[[^\]\n]*\][ \t]*)?(?P<role>[^\s'"\[\]]+)[ \t]+(?P<n
 _CONTENT = ("StaticText", "text", "img", "image")
 _PHONE_ID = re.compile(r" id: (\S+)")
 _MOST = 120
-_MOST_LINES = 50
+_MAX_LINES = 50
 
 
 def element_of(text: str, page_text: str) -> str | None:
@@ -104,7 +104,7 @@ def _element(page: str, start: int, depth: int) -> str:
 
 def _names_inside(page: str, start: int, depth: int) -> Iterator[str]:
     """The words and pictures of the first lines that are indented below the one at `start`."""
-    for _ in range(_MOST_LINES):
+    for _ in range(_MAX_LINES):
         start = page.find("\n", start) + 1
         line = _line(page, start) if start else ""
         bare = line.lstrip(" \t")

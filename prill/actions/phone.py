@@ -32,7 +32,7 @@ AUTO_UI_SWIPES: dict[str, tuple[Point, Point]] = {
 IPHONE_POINTS = (390, 844)
 # What prompts call the phones.
 DEVICE_NAMES: dict[Platform, str] = {"android": "an Android phone", "ios": "an iPhone"}
-_MOST_CHARS = 10_000  # of an action that are read for gestures
+_MAX_CHARS = 10_000  # of an action that are read for gestures
 # With bounds: an agent may write anything, and a search through all of it for every beginning takes minutes.
 _NUMBER = r"(-?(?:\d{1,20}(?:\.\d{1,20})?|\.\d{1,20}))"
 _DUAL_POINT = re.compile("DualPoint.{0,60}?" + r"[^\d-]{1,60}?".join([_NUMBER] * 4), re.DOTALL)
@@ -53,7 +53,7 @@ _KINDS = {
 
 def dual_points(text: str) -> tuple[Point, Point] | None:
     """Where the finger of a DualPoint touches and lifts, as the text has it; None where it describes none."""
-    if (gesture := _DUAL_POINT.search(text[:_MOST_CHARS])) is None:
+    if (gesture := _DUAL_POINT.search(text[:_MAX_CHARS])) is None:
         return None
     x1, y1, x2, y2 = map(float, gesture.groups())
     return (x1, y1), (x2, y2)

@@ -29,7 +29,7 @@ _ANSWERS = "answers"
 _LATER = 10**9  # nanoseconds: more than what file systems round times to
 _FORMAT = "prill batch 1"
 # What OpenAI's documentation of the batch API allows for one file.
-MOST_REQUESTS, MOST_BYTES = 50_000, 200_000_000
+MAX_REQUESTS, MAX_BYTES = 50_000, 200_000_000
 URL = "/v1/chat/completions"
 # Errors of requests that were never carried out: they are written anew.
 _NOT_DONE = ("batch_expired", "batch_cancelled")
@@ -262,7 +262,7 @@ def _read_manifest(file: Path) -> Manifest:
 class StageWriter:
     """The requests of the next stage, in as many files as models and the limits of batch APIs want; whole, or not there."""
 
-    def __init__(self, folder: BatchFolder, *, most_requests: int = MOST_REQUESTS, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, folder: BatchFolder, *, most_requests: int = MAX_REQUESTS, most_bytes: int = MAX_BYTES) -> None:
         self._folder, self._most = folder, (most_requests, most_bytes)
         self.stage = max((file.stage for file in folder.manifest.files), default=0) + 1
         self.count = 0

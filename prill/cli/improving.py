@@ -25,7 +25,7 @@ from prill.io.tables import printable
 from prill.refine.export import figures
 from prill.refine.filtered_bc import Audience
 from prill.refine.outcomes import RESULTS
-from prill.refine.reflexion import Stage
+from prill.refine.reflexion import ReflexionProgress
 from prill.refine.report import summary_lines, true_precision
 from prill.refine.results import BY_ROUND, TABLES
 from prill.refine.training.preflight import Preflight
@@ -90,12 +90,12 @@ def reflexion(config: ReflexionConfig, switches: Switches) -> int:
 
 
 @contextmanager
-def stage_bar() -> Iterator[Callable[[Stage], None]]:
+def stage_bar() -> Iterator[Callable[[ReflexionProgress], None]]:
     """One bar that begins again with each stage of each attempt."""
     with progress_bar(unit="task", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
         shown = ""
 
-        def show(stage: Stage) -> None:
+        def show(stage: ReflexionProgress) -> None:
             nonlocal shown
             words = f"attempt {stage.attempt}: {_MOVES[stage.move]}"
             if words != shown:

@@ -14,7 +14,7 @@ from prill.io.tables import printable
 from prill.models.ledger import usage_text
 from prill.papers.bench.run import BenchConfig, bench_async, plan_bench
 from prill.papers.mind2web import runs as on_pages
-from prill.papers.mind2web.multi_turn import Tally
+from prill.papers.mind2web.multi_turn import ConversationTally
 from prill.papers.mind2web.pages.ranking import RankTally
 from prill.papers.mind2web.runs import ConversationsConfig, ConversationsResult, RankConfig, RankResult
 from prill.papers.synapse import runs as on_exemplars
@@ -110,7 +110,7 @@ async def _conversations(config: ConversationsConfig) -> ConversationsResult:
         progress_bar(unit="conversation", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
     ):
 
-        def show(tally: Tally) -> None:
+        def show(tally: ConversationTally) -> None:
             bar.total = tally.conversations
             if config.model is not None:
                 bar.set_postfix_str(usage_text(tally.usage), refresh=False)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from prill.cli.showing import progress_bar, show_plan
 from prill.cli.words import Switches
-from prill.emulators.webarena.config import Finding, WebArenaConfig
-from prill.episodes.record import Recorded
+from prill.emulators.webarena.config import SiteFinding, WebArenaConfig
+from prill.episodes.record import RecordTally
 from prill.runs.devices import DevicesConfig
 from prill.runs.devices import devices as look
 from prill.runs.rollout import RolloutConfig, RolloutResult, plan_rollout, rollout_async
@@ -47,7 +47,7 @@ async def _rollout(config: RolloutConfig) -> RolloutResult:
     with ExitStack() as stack:
         bar: tqdm[NoReturn] | None = None
 
-        def show(total: int, recorded: Recorded) -> None:
+        def show(total: int, recorded: RecordTally) -> None:
             nonlocal bar
             if bar is None:  # its clock starts when everything is made
                 made = progress_bar(total=total, unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2)
@@ -71,7 +71,7 @@ def devices(config: DevicesConfig, switches: Switches) -> int:
 def check_sites(config: WebArenaConfig, switches: Switches) -> int:
     """`prill check-sites`; 0 when everything is there, else 3."""
 
-    def show(finding: Finding) -> None:
+    def show(finding: SiteFinding) -> None:
         if not switches.json:
             print(line_of_finding(finding))
 

@@ -44,7 +44,7 @@ class OptionError(UsageError):
         self.option = option
 
 
-class Entry(NamedTuple):
+class RegistryEntry(NamedTuple):
     """What a name stands for, in a phrase, and where its maker is (`module:object`), looked up when it is first used."""
 
     what: str
@@ -75,7 +75,7 @@ class Registry:
     """
 
     kind: str
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, RegistryEntry]
     group: str
 
     def names(self) -> dict[str, str]:

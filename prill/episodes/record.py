@@ -40,7 +40,7 @@ class Episode(Generic[E]):
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordTally:
     """What a run did. `skipped` were there already; `undecided` have no label, for want of an oracle or of its decision;
     `broken` ended with an error; `lost` could not begin, so that there is no record. `last_problem` is what the last of these
     two said, and `budget` what a spent budget said: what was not finished by then is lost, and the next run begins it.
@@ -73,8 +73,8 @@ async def record(
     retry_broken: bool = False,
     patience: float = PATIENCE,
     checked: bool = False,
-    progress: Callable[[Recorded], None] = lambda recorded: None,
-) -> Recorded:
+    progress: Callable[[RecordTally], None] = lambda recorded: None,
+) -> RecordTally:
     """Plays the episodes, as many at a time as the pool has environments. Those whose id is in `out` already are skipped.
 
     What an episode asked of models is in its `metadata["usage"]`; what was kept from an earlier call costs nothing.
@@ -108,7 +108,7 @@ class _Settings(Generic[E]):
     timeout: float | None
     early_stop: Callable[[Sequence[Step]], str | None] | None
     patience: float
-    progress: Callable[[Recorded], None]
+    progress: Callable[[RecordTally], None]
 
 
 class _Run(Generic[E]):
@@ -120,11 +120,11 @@ class _Run(Generic[E]):
         self._again: deque[tuple[Episode[E], E | None]] = deque()
         self._in_use: set[str] = set()
         self._change = asyncio.Condition()
-        self._counts = Recorded()
+        self._counts = RecordTally()
         self._not_begun: set[str] = set()
         self._since = 0.0
 
-    async def all(self) -> Recorded:
+    async def all(self) -> RecordTally:
         """Plays them all; what one worker raises ends the others."""
         workers = [asyncio.create_task(self._work()) for _ in range(self._pool.size)]
         try:

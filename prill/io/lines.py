@@ -26,8 +26,8 @@ STREAM = "-"
 Form = Literal["line", "mark", "crlf", "array", "pretty"]
 _MARK, _GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
 _UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|[\[{]\x00|\x00[\[{]")
-_MOST_ARRAY = 64 << 20  # an array is read as a whole
-MOST_LINE = 256 << 20  # bytes; a longer line is no record: an archive of some MB can hold one that fills the memory
+_MAX_ARRAY = 64 << 20  # an array is read as a whole
+MAX_LINE = 256 << 20  # bytes; a longer line is no record: an archive of some MB can hold one that fills the memory
 _spools: dict[str, IO[bytes]] = {}
 
 
@@ -114,12 +114,12 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
 
     A byte order mark, Windows line ends, JSON over several lines as `jq` or an editor writes it, and an array of up to 64 MB
     are read too. Raises InputError for UTF-16, and after what could be read for a damaged archive and for a record of more
-    than MOST_LINE.
+    than MAX_LINE.
     """
     number = 0
     with open_lines(path) as file:
         try:
-            first = file.readline(MOST_LINE)
+            first = file.readline(MAX_LINE)
             if _UTF16.match(first):
                 raise InputError(f"{path}:1: the text is UTF-16; save it as UTF-8: iconv -f UTF-16 -t UTF-8")
             for line in _records(first, file, isinstance(file, gzip.GzipFile)):
@@ -181,9 +181,9 @@ def _records(first: bytes, file: BinaryIO, packed: bool) -> Iterator[Line]:
     has_mark = first.startswith(_MARK)
     offset = None if packed else len(_MARK) if has_mark else 0
     first = first.removeprefix(_MARK)
-    rest: Iterable[bytes] = iter(lambda: file.readline(MOST_LINE), b"")
+    rest: Iterable[bytes] = iter(lambda: file.readline(MAX_LINE), b"")
     if first.lstrip().startswith(b"["):
-        head = first + file.read(_MOST_ARRAY) + file.readline(MOST_LINE)
+        head = first + file.read(_MAX_ARRAY) + file.readline(MAX_LINE)
         if (elements := _elements(head)) is not None and not file.read(1):
             yield from elements
             return
@@ -212,9 +212,9 @@ def _elements(text: bytes) -> list[Line] | None:
 def whole_records(file: BinaryIO) -> Iterator[Line]:
     """The records of a file of JSON lines, each with its place: no mark, no array, not packed.
 
-    Raises OSError for a record of more than MOST_LINE.
+    Raises OSError for a record of more than MAX_LINE.
     """
-    return _whole(enumerate(iter(lambda: file.readline(MOST_LINE), b""), 1), 0)
+    return _whole(enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1), 0)
 
 
 def _whole(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[Line]:
@@ -234,8 +234,8 @@ def _whole(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[L
             yield _together(first, several, start, size)  # never closed: it is broken, what comes now need not be
             several = []
         size = size + len(raw) if several else len(raw)
-        if size >= MOST_LINE:
-            raise OSError(f"a record of more than {MOST_LINE >> 20} MB")
+        if size >= MAX_LINE:
+            raise OSError(f"a record of more than {MAX_LINE >> 20} MB")
         if several:
             several.append(data)
             if raw.startswith(b"}"):

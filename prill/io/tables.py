@@ -38,7 +38,7 @@ _TYPES: dict[str, type] = {
     "fitted_on": str,
     "label": bool,
 }
-_MOST_ROWS, _MOST_TEXT = 100, 300  # of a table in a notebook, and of a cell in it
+_MAX_ROWS, _MAX_TEXT = 100, 300  # of a table in a notebook, and of a cell in it
 # Control characters, line separators, and those that turn the direction of the text around them.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # Spreadsheets run cells that begin so; the wide forms are taken for the plain ones in some languages.
@@ -173,7 +173,7 @@ class Verdicts(list[Verdict]):
         spent = "cost unknown" if usage.usd is None else f"{usage.usd:.4f} USD"
         counts = f"{len(self)} verdicts: {successes} success, {failures} failure, {unscored.total()} unscored{reasons}; {spent}"
         columns = ("id", "success", "score", "unscored", "reason")
-        rows = ((v.id, v.success, v.score, v.unscored, v.reason) for v in self[:_MOST_ROWS])
+        rows = ((v.id, v.success, v.score, v.unscored, v.reason) for v in self[:_MAX_ROWS])
         return f"<p>{counts}</p>{_html(columns, tuple(rows), len(self))}"
 
 
@@ -247,10 +247,10 @@ def _html(columns: Sequence[str], rows: Sequence[Sequence[Cell]], total: int | N
 
     def cell(value: Cell) -> str:
         text = f"{value:.4g}" if isinstance(value, float) else _plain(value)
-        return f"<td>{escape(text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + '…')}</td>"
+        return f"<td>{escape(text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + '…')}</td>"
 
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    body = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows[:_MOST_ROWS])
-    more = (len(rows) if total is None else total) - _MOST_ROWS
+    body = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows[:_MAX_ROWS])
+    more = (len(rows) if total is None else total) - _MAX_ROWS
     rest = f"<p>… and {more} more</p>" if more > 0 else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"

@@ -27,7 +27,7 @@ TruthOption = Annotated[
         "the file), or the NAME of the one annotator whose labels count",
     ),
 ]
-_MOST_NAMES = 20
+_MAX_NAMES = 20
 
 
 def gold_labels(
@@ -116,9 +116,9 @@ def votes_of(records: Iterable[LabelRecord]) -> dict[str, bool]:
 def _refuse_stranger(name: str, source: str, by_id: dict[str, list[LabelRecord]]) -> None:
     names = sorted({record.annotator for records in by_id.values() for record in records if record.annotator})
     if name not in names:
-        more = "" if len(names) <= _MOST_NAMES else f" and {len(names) - _MOST_NAMES} more"
+        more = "" if len(names) <= _MAX_NAMES else f" and {len(names) - _MAX_NAMES} more"
         raise UsageError(
             f"truth {name!r} is no rule ({', '.join(RULES)}) and no annotator of the labels of source {source!r}; "
-            f"there are: {', '.join(names[:_MOST_NAMES]) or 'none with a name'}{more}",
+            f"there are: {', '.join(names[:_MAX_NAMES]) or 'none with a name'}{more}",
             parameters=("truth",),
         )

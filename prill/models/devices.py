@@ -26,7 +26,7 @@ class Holder(Protocol):
         ...
 
 
-class Served(Protocol):
+class GpuServer(Protocol):
     """A server that takes a share of a card's memory; None: as much as it finds."""
 
     @property
@@ -41,7 +41,7 @@ class Served(Protocol):
 
 
 _holders: weakref.WeakSet[Holder] = weakref.WeakSet()
-_made: ContextVar[list[Served] | None] = ContextVar("prill_servers_made", default=None)
+_made: ContextVar[list[GpuServer] | None] = ContextVar("prill_servers_made", default=None)
 
 
 def hold(holder: Holder) -> None:
@@ -63,13 +63,13 @@ def free_devices() -> None:
         torch.cuda.empty_cache()
 
 
-def fit_together(servers: Sequence[Served]) -> bool:
+def fit_together(servers: Sequence[GpuServer]) -> bool:
     """Whether one card has room for all of them: one alone, or each with a share that was given, in sum less than all."""
     shares = [server.share for server in servers]
     return len(servers) < 2 or (None not in shares and sum(share for share in shares if share is not None) < 1.0)
 
 
-def expect_room(servers: Sequence[Served]) -> None:
+def expect_room(servers: Sequence[GpuServer]) -> None:
     """Raises UsageError when servers that are asked at the same time do not fit on one card together."""
     if not fit_together(servers):
         given = ", ".join(f"{s.name} ({'no share given' if s.share is None else f'{s.share:g}'})" for s in servers)
@@ -81,7 +81,7 @@ def expect_room(servers: Sequence[Served]) -> None:
         )
 
 
-def note_made(server: Served) -> None:
+def note_made(server: GpuServer) -> None:
     """Counts a server among those of the block `at_the_same_time`, where there is one. Raises UsageError as `expect_room`."""
     made = _made.get()
     if made is not None and all(server is not other for other in made):

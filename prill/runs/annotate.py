@@ -30,7 +30,7 @@ from prill.types import LabelRecord
 from prill.ui.annotate.captions import CaptionSite, open_site
 from prill.ui.annotate.label_log import SOURCE, LabelLog
 from prill.ui.annotate.server import serving
-from prill.ui.annotate.session import PairAgreement, Reveal, Session
+from prill.ui.annotate.session import LabelSession, PairAgreement, Reveal
 from prill.ui.annotate.worklist import Worklist
 
 log = logging.getLogger("prill.runs")
@@ -200,7 +200,7 @@ async def annotate_async(
         verdicts = chain.from_iterable(map(read_verdicts, config.verdicts))
         reveal: Reveal = "never" if config.blind else "before" if config.show_verdicts else "after"
         with LabelLog(output, config.annotator) as labels:
-            session = Session(worklist, labels, earlier=earlier, verdicts=verdicts, reveal=reveal)
+            session = LabelSession(worklist, labels, earlier=earlier, verdicts=verdicts, reveal=reveal)
             async with serving(session, config.port) as url:
                 opened(Opened(url, "trajectories", len(worklist), session.done))
                 await stop.wait()

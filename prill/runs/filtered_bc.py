@@ -18,7 +18,7 @@ from prill.config.toml import parse_toml
 from prill.config.values import config_options, merged, name_of, plain
 from prill.emulators.settings import EnvironmentConfig
 from prill.emulators.task_source import numbers, words_of
-from prill.episodes.record import Recorded
+from prill.episodes.record import RecordTally
 from prill.errors import UsageError
 from prill.io.outputs import expect_place
 from prill.io.tables import data_frame
@@ -35,13 +35,13 @@ from prill.refine.filtered_bc import (
     check_ungraded,
     run_study,
 )
-from prill.refine.results import BASE, BY_ROUND, STUDY, Results, results_text, write_results
+from prill.refine.results import BASE, BY_ROUND, STUDY, StudyResults, results_text, write_results
 from prill.refine.training.preflight import Devices, check_settings, foretold, parse_devices
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, open_base
 from prill.runs.base import apart, asynchronous, run_budget
 from prill.runs.plan import RunPlan, listed, times, together
-from prill.runs.rollout.episodes import EpisodePlan, Session, record_session
+from prill.runs.rollout.episodes import EpisodePlan, RolloutSession, record_session
 from prill.runs.rollout.run import RolloutConfig, rollout_session
 
 log = logging.getLogger("prill.runs")
@@ -100,7 +100,7 @@ class FilteredBCResult:
         output: The folder with everything that was played, judged and trained.
     """
 
-    results: Results
+    results: StudyResults
     output: str
 
     @property
@@ -440,14 +440,14 @@ class Episodes:
     environment: Mapping[str, Any]
 
     @asynccontextmanager
-    async def session(self, *, planned: bool = False) -> AsyncIterator[Session]:
+    async def session(self, *, planned: bool = False) -> AsyncIterator[RolloutSession]:
         """Everything that is played, made ready. Raises UsageError."""
         async with rollout_session(self.config, planned=planned) as made:
             where, policy = (dict(part) for part in (made.run[1], made.run[4]))  # type: ignore[call-overload]
             run = [made.run[0], {**where, **self.environment}, *made.run[2:4], {**policy, **self.policy}, *made.run[5:]]
             yield replace(made, run=run)
 
-    async def record(self) -> Recorded:
+    async def record(self) -> RecordTally:
         """Plays what is not recorded yet. Raises UsageError, EndpointError, EnvironmentFailedError."""
         async with self.session() as made:
             return await record_session(made)

@@ -15,7 +15,7 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin, Calibration
 from prill.evaluators.fitted.fit import HARDENED_FAMILIES, Origin, examples, fit_with_scores
 from prill.evaluators.fitted.overlap import digests_of, fitted_caution
-from prill.evaluators.fitted.student import Attacked, HeldOut, Kind, Student, StudentModel, label_of
+from prill.evaluators.fitted.student import Attacked, Kind, Student, StudentHeldOut, StudentModel, label_of
 from prill.evaluators.labels import gold_labels, task_of
 from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibration_fit import CalibrationResult, Goal, Operating
@@ -196,7 +196,7 @@ def _good(intake: Intake, broken: list[str]) -> Iterator[Trajectory]:
             yield item
 
 
-def _held_out(model: StudentModel) -> Iterator[tuple[str, HeldOut]]:
+def _held_out(model: StudentModel) -> Iterator[tuple[str, StudentHeldOut]]:
     facts = model.card
     yield f"all ({facts.folds} folds by task)", facts.all_runs
     if facts.not_hardened:
@@ -245,7 +245,7 @@ def _attacks(attacks: Mapping[str, Attacked]) -> Iterator[str]:
     yield ""
 
 
-def _row(name: str, figures: HeldOut) -> str:
+def _row(name: str, figures: StudentHeldOut) -> str:
     cells = "".join(
         f"{'-' if value is None else format(value, '.3f'):>{width}}"
         for value, width in ((figures.auc, 7), (figures.accuracy, 10), (figures.balanced_accuracy, 10), (figures.kappa, 8))

@@ -101,7 +101,7 @@ def times(usage: Usage | None, count: float) -> Usage | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class EarlierAttempts:
     """What a folder has of earlier attempts: ids, those that ended with an error, and a sample to estimate by."""
 
     ids: frozenset[str] = frozenset()
@@ -128,11 +128,11 @@ class Recorded:
         return times(replace(total, usd=usd), 1 / len(self.sample))
 
 
-def recorded_in(folder: Path) -> Recorded:
+def recorded_in(folder: Path) -> EarlierAttempts:
     """What is recorded in a folder; nothing where it is not there."""
     path = folder / TRAJECTORIES
     if not path.is_file() or not path.stat().st_size:
-        return Recorded()
+        return EarlierAttempts()
     ids, broken, usages, sample = set[str](), set[str](), list[Usage](), list[Trajectory]()
     for item in read_trajectories(path):
         if not isinstance(item, Trajectory):
@@ -143,7 +143,7 @@ def recorded_in(folder: Path) -> Recorded:
         elif len(sample) < _SAMPLE:
             sample.append(item)
             usages.append(msgspec.convert(item.metadata.get("usage", {}), Usage))
-    return Recorded(frozenset(ids), frozenset(broken), tuple(usages), tuple(sample))
+    return EarlierAttempts(frozenset(ids), frozenset(broken), tuple(usages), tuple(sample))
 
 
 @dataclass(frozen=True, slots=True)

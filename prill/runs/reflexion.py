@@ -17,7 +17,7 @@ from prill.emulators.task_source import fingerprint
 from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
 from prill.evaluators.baselines import NoiseSpec, NoisyLabels
-from prill.evaluators.registry import AROUND, JudgeConfig, JudgeLike, make_judge, make_run_judge
+from prill.evaluators.registry import WRAPPER_OPTIONS, JudgeConfig, JudgeLike, make_judge, make_run_judge
 from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import check_output, expect_place, write_output
 from prill.io.tables import data_frame
@@ -25,14 +25,14 @@ from prill.models.devices import at_the_same_time
 from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.policies.registry import PolicyConfig, PolicyLike
 from prill.protocols import Evaluator, LanguageModel, Learner
-from prill.refine.outcomes import Results, table_lines
+from prill.refine.outcomes import ReflexionResults, table_lines
 from prill.refine.reflector import LessonsConfig, Reflective, Reflector, ReflectorSpec, learner_of
-from prill.refine.reflexion import Challenge, LabelJudge, Play, Stage, check_again, play_again
+from prill.refine.reflexion import Challenge, LabelJudge, PlaySettings, ReflexionProgress, check_again, play_again
 from prill.refine.retries import RetrySpec, with_second_opinion
 from prill.runs.base import synchronous
 from prill.runs.plan import NOTHING_RECORDED, RunPlan, times, together
 from prill.runs.rollout.cases import Case
-from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, Session, session, template_of_case
+from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, session, template_of_case
 from prill.runs.rollout.policies import shared_model
 from prill.types import Usage
 
@@ -106,7 +106,7 @@ class ReflexionResult:
         output: The folder.
     """
 
-    results: Results
+    results: ReflexionResults
     output: str
 
     @property
@@ -149,7 +149,7 @@ class ReflexionResult:
 
 
 async def reflexion_async(
-    config: ReflexionConfig, *, progress: Callable[[Stage], None] = lambda stage: None
+    config: ReflexionConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
 ) -> ReflexionResult:
     """Plays, judges and reflects until every task has ended; the same call resumes a run that was stopped.
 
@@ -221,7 +221,7 @@ class _Run:
     rest: dict[str, Any]
 
     @classmethod
-    def of(cls, config: ReflexionConfig, made: Session) -> _Run:
+    def of(cls, config: ReflexionConfig, made: RolloutSession) -> _Run:
         judge = _judge(config, made)
         lessons = config.lessons
         model = None if lessons.model is None else shared_model(config.policy_model, lessons.model, config.calls)
@@ -239,9 +239,9 @@ class _Run:
         return cls(challenges, judge, isinstance(first, Reflective), rest)
 
 
-def play_of(made: Session) -> Play[Any]:
+def play_of(made: RolloutSession) -> PlaySettings[Any]:
     """How the episodes of a session are played."""
-    return Play(
+    return PlaySettings(
         oracle=made.setting.oracle,
         max_steps=made.max_steps,
         timeout=made.config.episode_timeout,
@@ -281,7 +281,7 @@ def plan_retries(episodes: EpisodePlan, judge: Evaluator | None, *, asks: bool, 
     )
 
 
-def _judge(config: ReflexionConfig, made: Session) -> Evaluator | None:
+def _judge(config: ReflexionConfig, made: RolloutSession) -> Evaluator | None:
     """The judge, with a second one behind it where one is asked for; None: the environment's labels decide."""
     if config.is_graded_by_oracle:
         return None
@@ -303,20 +303,20 @@ def _noisy(path: str, judge: JudgeConfig, labels: Path, *, graded: bool) -> Eval
         raise UsageError(
             "noisy: there is no oracle here whose labels it could change; give it `labels`", parameters=("labels",)
         )
-    around = {key: value for key, value in judge.options.items() if key in AROUND}
+    around = {key: value for key, value in judge.options.items() if key in WRAPPER_OPTIONS}
     own = {key: value for key, value in judge.options.items() if key not in around}
     spec = NoiseSpec(**read_options(NoiseSpec, own, "judge 'noisy'", place=f"{path}."))
     return make_judge(NoisyLabels(LabelJudge(labels), spec), **around)
 
 
 def learner_of_case(
-    made: Session, model: LanguageModel | None, spec: ReflectorSpec, row: Case, lessons: Sequence[str], number: int
+    made: RolloutSession, model: LanguageModel | None, spec: ReflectorSpec, row: Case, lessons: Sequence[str], number: int
 ) -> Learner:
     """The agent of an attempt, with its lessons. Raises UsageError for a policy that takes none."""
     return learner_of(made.plan.make(replace(row, attempt=number)), lessons, model, spec)
 
 
-def challenge_of_case(made: Session, make: Callable[[Case, Sequence[str], int], Learner], row: Case) -> Challenge[Any]:
+def challenge_of_case(made: RolloutSession, make: Callable[[Case, Sequence[str], int], Learner], row: Case) -> Challenge[Any]:
     """One task and seed to try several times; `make` makes the agent of an attempt, with the lessons before it."""
     return Challenge(
         name=f"{row.task}-s{row.seed}",

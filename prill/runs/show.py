@@ -18,7 +18,7 @@ from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.fitted.overlap import relation_of, relation_words
 from prill.evaluators.judgement import ModelJudge
-from prill.evaluators.registry import JUDGES, Around, asks_a_model, judge_options
+from prill.evaluators.registry import JUDGES, JudgeWrappers, asks_a_model, judge_options
 from prill.io.store import read_trajectories, read_verdicts
 from prill.io.tables import printable
 from prill.models.prompts import load_prompt
@@ -312,7 +312,7 @@ def _listing() -> Iterator[str]:
         if options := _names(name):
             yield f"{'':<15}   {', '.join(options)}"
     yield ""
-    yield f"Around any judge: {', '.join(options_of(Around))}. A judge of your own: module:Object or file.py:Object."
+    yield f"Around any judge: {', '.join(options_of(JudgeWrappers))}. A judge of your own: module:Object or file.py:Object."
 
 
 def _names(name: str) -> list[str]:
@@ -330,7 +330,7 @@ def _page(name: str, options: list[Option]) -> Iterator[str]:
         yield from (_line(option) for option in options_of(load_object(MODELS["NAME"][1])).values() if option.name != "model")
     yield ""
     yield "Around it:"
-    yield from map(_line, options_of(Around).values())
+    yield from map(_line, options_of(JudgeWrappers).values())
 
 
 def _line(option: Option) -> str:

@@ -24,7 +24,7 @@ from prill.refine.outcomes import RESULTS, read_results
 from prill.refine.simulation import (
     JudgeModel,
     Outcome,
-    Recorded,
+    RecordedTruths,
     SimulationSpec,
     judge_of_calibration,
     judge_of_rates,
@@ -136,7 +136,7 @@ def _judge(config: SimulationConfig) -> JudgeModel:
     return judge_of_rates(config) if calibration is None else judge_of_calibration(calibration)
 
 
-def _recorded(folder: Path) -> list[Recorded]:
+def _recorded(folder: Path) -> list[RecordedTruths]:
     """The truths of a run's attempts by task: in their order where they were retries, else to be drawn from."""
     Checksums(folder).check()
     found = list(_retried(folder) if (folder / RESULTS).exists() else _first_attempts(folder))
@@ -145,16 +145,16 @@ def _recorded(folder: Path) -> list[Recorded]:
     return found
 
 
-def _retried(folder: Path) -> Iterator[Recorded]:
+def _retried(folder: Path) -> Iterator[RecordedTruths]:
     for task in read_results(folder).tasks:
         if truths := [attempt.truth for attempt in task.attempts if attempt.truth is not None]:
-            yield Recorded(truths, in_order=True)
+            yield RecordedTruths(truths, in_order=True)
 
 
-def _first_attempts(folder: Path) -> Iterator[Recorded]:
+def _first_attempts(folder: Path) -> Iterator[RecordedTruths]:
     labels = {label.id: label.success for label in read_labels(folder / LABELS)}
     by_task: dict[str, list[bool]] = {}
     for item in read_trajectories(folder / TRAJECTORIES):
         if isinstance(item, Trajectory) and (truth := labels.get(item.id)) is not None:
             by_task.setdefault(task_of(item), []).append(truth)
-    yield from map(Recorded, by_task.values())
+    yield from map(RecordedTruths, by_task.values())

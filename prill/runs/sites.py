@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from prill.emulators.settings import Playing
-from prill.emulators.webarena.config import Finding, WebArenaConfig
+from prill.emulators.webarena.config import SiteFinding, WebArenaConfig
 from prill.emulators.webarena.config import check_sites as findings
 from prill.io.tables import data_frame
 from prill.runs.base import synchronous
@@ -24,7 +24,7 @@ class SitesResult:
         findings: One thing that real sites need each, and what is wrong with it; None: nothing.
     """
 
-    findings: tuple[Finding, ...]
+    findings: tuple[SiteFinding, ...]
 
     @property
     def ready(self) -> bool:
@@ -39,13 +39,13 @@ class SitesResult:
         return "\n".join(map(line_of_finding, self.findings))
 
 
-def line_of_finding(finding: Finding) -> str:
+def line_of_finding(finding: SiteFinding) -> str:
     """A finding in words."""
     return f"{'missing' if finding.problem else 'ok':<8}{finding.what}{f': {finding.problem}' if finding.problem else ''}"
 
 
 async def check_sites_async(
-    config: WebArenaConfig, *, progress: Callable[[Finding], None] = lambda finding: None
+    config: WebArenaConfig, *, progress: Callable[[SiteFinding], None] = lambda finding: None
 ) -> SitesResult:
     """Tries what a run on WebArena's sites needs, and plays nothing.
 

@@ -18,7 +18,7 @@ from prill.io.tables import data_frame
 from prill.refine.rewards.watch.live import scores_of
 from prill.refine.rewards.watch.page import headline, watch_page
 from prill.refine.rewards.watch.records import WatchRecord, name_of, of_verdicts, opinion_of, read_watch, whole_verdicts
-from prill.refine.rewards.watch.signs import Tally, WatchReport
+from prill.refine.rewards.watch.signs import WatchReport, WatchTally
 from prill.refine.rewards.watch.spec import WatchLimits
 from prill.runs.base import asynchronous
 from prill.types import Opinion
@@ -119,7 +119,7 @@ def _opinions(path: str, problems: list[str]) -> Iterator[tuple[str, Opinion]]:
 def _report(
     path: str, limits: WatchLimits, students: dict[str, Opinion], problems: list[str], progress: Callable[[str], None]
 ) -> WatchReport:
-    tally = Tally(limits, scores_of(limits.reference))
+    tally = WatchTally(limits, scores_of(limits.reference))
     try:
         for record in _records(path, students, problems):
             tally.add(record)

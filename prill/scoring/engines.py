@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from prill.config.registry import Entry, Option, OptionError, Registry, options_of, read_options
+from prill.config.registry import Option, OptionError, Registry, RegistryEntry, options_of, read_options
 from prill.config.toml import read_table
 from prill.config.values import PartConfig
 from prill.errors import UsageError
@@ -13,7 +13,7 @@ from prill.protocols import Engine
 
 ENGINES = Registry(
     "engine",
-    {"ray": Entry("Ray, on this machine or on a cluster", "prill.scoring.ray_tasks:RayEngine")},
+    {"ray": RegistryEntry("Ray, on this machine or on a cluster", "prill.scoring.ray_tasks:RayEngine")},
     "prill.engines",
 )
 

@@ -36,7 +36,7 @@ from prill.types import Trajectory, Usage, Verdict
 
 CONCURRENCY = 16
 R = TypeVar("R")
-_MOST_PROBLEMS = 20
+_MAX_PROBLEMS = 20
 _read_verdict = msgspec.json.Decoder(Verdict).decode
 
 
@@ -52,7 +52,7 @@ class RunTally:
 
     def note(self, problem: str) -> None:
         """Keeps the first problems for showing."""
-        if len(self.problems) < _MOST_PROBLEMS:
+        if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem)
 
 

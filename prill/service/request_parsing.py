@@ -20,7 +20,7 @@ import msgspec
 from prill.errors import InputError, UsageError
 from prill.io.images import open_image, open_image_file
 from prill.io.store import BadLine, decode_trajectory, read_trajectories, with_screenshots
-from prill.refine.rewards import Recorded, single_step
+from prill.refine.rewards import IndexedTrajectories, single_step
 from prill.refine.rewards.travel import pictures_of
 from prill.types import Observation, Trajectory
 
@@ -178,8 +178,8 @@ def check_id(id: str) -> None:
 
 
 @lru_cache(64)
-def _recorded(file: str) -> Recorded:
-    return Recorded(file)
+def _recorded(file: str) -> IndexedTrajectories:
+    return IndexedTrajectories(file)
 
 
 def _only(file: str, path: str) -> Trajectory:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from prill.refine.rewards.loops import run_blocking
     from prill.refine.rewards.openenv import judge_rubric
     from prill.refine.rewards.reward import Reward, RewardConfig, RewardResult, RewardSpec, make_reward
-    from prill.refine.rewards.travel import Recorded, column_of, item_of, pack, refer, single_step
+    from prill.refine.rewards.travel import IndexedTrajectories, column_of, item_of, pack, refer, single_step
     from prill.refine.rewards.trl import TRLReward
     from prill.refine.rewards.verl import compute_score_of
     from prill.refine.rewards.watch.live import Watch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from prill.refine.rewards.watch.spec import WatchSpec
 
 __all__ = [
-    "Recorded",
+    "IndexedTrajectories",
     "Reward",
     "RewardConfig",
     "RewardResult",
@@ -49,7 +49,7 @@ __all__ = [
     "single_step",
 ]
 _HOMES = {
-    "Recorded": "travel",
+    "IndexedTrajectories": "travel",
     "Reward": "reward",
     "RewardConfig": "reward",
     "RewardResult": "reward",

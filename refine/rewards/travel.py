@@ -155,7 +155,7 @@ def digest_of(record: object) -> str:
         raise InputError(f"this cannot be written down: {error}") from None
 
 
-class Recorded:
+class IndexedTrajectories:
     """The trajectories of a file by id, read only when they are asked for.
 
     The file is read once for where each trajectory is. What is appended later is found, and so is everything after the file was
@@ -248,8 +248,8 @@ def _version(path: Path) -> tuple[int, int]:
 
 
 @lru_cache(64)
-def _recorded(path: Path) -> Recorded:
-    return Recorded(path)
+def _recorded(path: Path) -> IndexedTrajectories:
+    return IndexedTrajectories(path)
 
 
 def _read(value: object, root: Path | None) -> Trajectory:

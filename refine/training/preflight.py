@@ -94,7 +94,7 @@ class Preflight:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrainingPlan:
     """All that the training itself needs to begin."""
 
     base: Base
@@ -121,7 +121,7 @@ def plan_training(
     output: str | os.PathLike[str],
     say: Say = lambda *_: None,
     devices: Devices | None = None,
-) -> Plan:
+) -> TrainingPlan:
     """Reads and measures everything. Raises UsageError for rows, pictures or settings with which the training would fail."""
     read = read_rows(rows, pictures=spec.trains == "captioner")
     base = open_base(spec)
@@ -150,7 +150,7 @@ def plan_training(
         limit=limit,
         devices=devices,
     )
-    return Plan(base, read, tuple(learnt), tuple(held_out), digest, facts)
+    return TrainingPlan(base, read, tuple(learnt), tuple(held_out), digest, facts)
 
 
 def check_settings(spec: TrainSpec) -> None:

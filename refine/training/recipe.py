@@ -10,16 +10,16 @@ from typing import Any, ClassVar, Protocol
 from prill.config.registry import load_object
 from prill.errors import UsageError
 from prill.refine.demonstration import Teacher
-from prill.refine.training.preflight import Devices, Plan, Preflight, Say, plan_training
+from prill.refine.training.preflight import Devices, Preflight, Say, TrainingPlan, plan_training
 from prill.refine.training.spec import Trained, TrainSpec
-from prill.refine.training.trainer import Watch, make_trainer
+from prill.refine.training.trainer import TrainingWatch, make_trainer
 
 _ON_PAGES = "prill.papers.mind2web.training.recipes"
 # Where the recipes are that other packages have, looked up when one is first used.
 _RECIPES: Mapping[Trained, str] = {"ranker": f"{_ON_PAGES}:RankerRecipe", "planner": f"{_ON_PAGES}:PlannerRecipe"}
 
 
-class TrainingPlan(Protocol):
+class RecipePlan(Protocol):
     """All that a training needs to begin."""
 
     @property
@@ -48,11 +48,13 @@ class Recipe(Protocol):
         teacher: Teacher | None,
         taught: Mapping[str, Any] | None,
         devices: Devices | None,
-    ) -> TrainingPlan:
+    ) -> RecipePlan:
         """Reads and measures everything. Raises UsageError where the training would fail."""
         ...
 
-    def trainer(self, spec: TrainSpec, plan: Any, folder: Path, watch: Watch, *, on_gpu: bool, teacher: Teacher | None) -> Any:
+    def trainer(
+        self, spec: TrainSpec, plan: Any, folder: Path, watch: TrainingWatch, *, on_gpu: bool, teacher: Teacher | None
+    ) -> Any:
         """A trainer of transformers' over the plan, with the model loaded."""
         ...
 
@@ -92,16 +94,18 @@ class RowRecipe:
         teacher: Teacher | None,
         taught: Mapping[str, Any] | None,
         devices: Devices | None,
-    ) -> Plan:
+    ) -> TrainingPlan:
         """Reads and measures the rows. Raises UsageError where the training would fail."""
         refuse_teacher(spec, teacher)
         return plan_training(spec, rows, folder, say, devices)
 
-    def trainer(self, spec: TrainSpec, plan: Plan, folder: Path, watch: Watch, *, on_gpu: bool, teacher: Teacher | None) -> Any:
+    def trainer(
+        self, spec: TrainSpec, plan: TrainingPlan, folder: Path, watch: TrainingWatch, *, on_gpu: bool, teacher: Teacher | None
+    ) -> Any:
         """TRL's trainer over the rows."""
         return make_trainer(spec, plan, folder, watch, on_gpu=on_gpu)
 
-    def figures(self, trainer: Any, plan: Plan, say: Say) -> dict[str, Any]:
+    def figures(self, trainer: Any, plan: TrainingPlan, say: Say) -> dict[str, Any]:
         """Nothing."""
         return {}
 
@@ -113,7 +117,7 @@ class RowRecipe:
         """The method and the library."""
         return "prill, sft, trl" + ", lora" * (spec.method != "full")
 
-    def learnt_from(self, plan: Plan) -> str:
+    def learnt_from(self, plan: TrainingPlan) -> str:
         """How many rows and pictures."""
         facts = plan.facts
         return (

@@ -22,7 +22,7 @@ from prill.io.checksums import expect_folder_unchanged
 from prill.io.images import file_hash, open_checked
 from prill.io.lines import folder_of, read_lines
 
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 class _Part(msgspec.Struct):
@@ -224,5 +224,5 @@ def _several(problems: Iterable[str], what: str) -> str:
     first, *others = problems
     if not others:
         return first
-    shown = "\n  ".join([first, *others][:_MOST_NAMED])
-    return f"{len(others) + 1} {what}:\n  {shown}" + ("\n  …" if len(others) >= _MOST_NAMED else "")
+    shown = "\n  ".join([first, *others][:_MAX_NAMED])
+    return f"{len(others) + 1} {what}:\n  {shown}" + ("\n  …" if len(others) >= _MAX_NAMED else "")

@@ -152,7 +152,7 @@ class TrainSpec:
         return {name: value for name, value in self.settings().items() if name not in _HARMLESS}
 
 
-class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TrainingPreset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A preset: what it is in a phrase, where its figures come from, and the settings."""
 
     what: str
@@ -160,11 +160,11 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settings: dict[str, Any]
 
 
-_Presets = dict[str, Preset]
+_Presets = dict[str, TrainingPreset]
 
 
 @cache
-def presets() -> Mapping[str, Preset]:
+def presets() -> Mapping[str, TrainingPreset]:
     """The presets by name."""
     files = (resources.files(package) / "presets.toml" for package in _PRESETS)
     return {name: preset for file in files for name, preset in msgspec.toml.decode(file.read_bytes(), type=_Presets).items()}

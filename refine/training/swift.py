@@ -30,7 +30,7 @@ from prill.refine.training.checkpoints import CHECKPOINTS, last_checkpoint
 from prill.refine.training.preflight import Say, batches
 from prill.refine.training.samples import Rows, Sample, check_pictures, read_rows, split
 from prill.refine.training.spec import TrainSpec
-from prill.refine.training.trainer import SCHEDULES, Progress, Watch
+from prill.refine.training.trainer import SCHEDULES, Progress, TrainingWatch
 from prill.refine.training.weights import ATTENTION, EYES, KINDS_OF_TARGETS
 
 # Rows in the words of ms-swift, removed at the end.
@@ -88,7 +88,7 @@ def plan_swift(spec: TrainSpec, rows: str | os.PathLike[str], say: Say = lambda 
     return SwiftPlan(read, tuple(learnt), tuple(held_out), digest, python, versions, processes, micro, accumulation, steps)
 
 
-def fit_swift(spec: TrainSpec, plan: SwiftPlan, folder: Path, watch: Watch) -> dict[str, Any]:
+def fit_swift(spec: TrainSpec, plan: SwiftPlan, folder: Path, watch: TrainingWatch) -> dict[str, Any]:
     """Runs `swift sft` from the last checkpoint on, brings back what it made, and gives the figures.
 
     Raises EndpointError with its last lines where it fails, KeyboardInterrupt where it was stopped.
@@ -253,7 +253,7 @@ def _environment(spec: TrainSpec) -> dict[str, str]:
     return {**there, "CUDA_VISIBLE_DEVICES": ""} if spec.device == "cpu" else there
 
 
-def _follow(process: subprocess.Popen[bytes], folder: Path, steps: int, watch: Watch) -> None:
+def _follow(process: subprocess.Popen[bytes], folder: Path, steps: int, watch: TrainingWatch) -> None:
     """Tells of each step that is logged, until the process ends or is to stop."""
     told = 0
     while True:

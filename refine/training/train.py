@@ -26,10 +26,10 @@ from prill.models.replies import excerpt
 from prill.refine.demonstration import Teacher
 from prill.refine.training.checkpoints import drop_torn, expect_room, expect_weights, last_checkpoint
 from prill.refine.training.preflight import Devices, Preflight, Say, check_settings
-from prill.refine.training.recipe import Recipe, RowRecipe, TrainingPlan, recipe_for
+from prill.refine.training.recipe import Recipe, RecipePlan, RowRecipe, recipe_for
 from prill.refine.training.spec import OF_PAGES, TrainSpec
 from prill.refine.training.swift import ENGINE_LOG, SwiftPlan, fit_swift, plan_swift
-from prill.refine.training.trainer import Progress, Watch, stopping_on_ctrl_c
+from prill.refine.training.trainer import Progress, TrainingWatch, stopping_on_ctrl_c
 
 _SAVING = ".saving.part"  # where the weights are written, so that none stands under its name before all are whole
 _CARD = "README.md"
@@ -76,7 +76,7 @@ def train(
     if is_stream(rows):
         raise UsageError(f"{rows}: rows are read again when a training goes on; name a file", parameters=("rows",))
     if spec.engine == "swift":
-        return _by_swift(spec, rows, folder, Watch(progress, stop or threading.Event()), say, resume=resume)
+        return _by_swift(spec, rows, folder, TrainingWatch(progress, stop or threading.Event()), say, resume=resume)
     recipe, plan = _plan(spec, rows, folder, say, teacher, taught)
     about = _about(spec, plan)
     is_first = int(os.environ.get("RANK", "0")) == 0
@@ -90,7 +90,9 @@ def train(
     if (read_record(folder) or {}).get("done"):
         return folder
     try:
-        figures = _fit(spec, recipe, plan, folder, Watch(progress, stop or threading.Event()), say, teacher, on_gpu=on_gpu)
+        figures = _fit(
+            spec, recipe, plan, folder, TrainingWatch(progress, stop or threading.Event()), say, teacher, on_gpu=on_gpu
+        )
     finally:
         gc.collect()  # trainers are in circles of references, and the model with them
     if is_first:
@@ -106,7 +108,9 @@ def _finish(folder: Path, card: str, record: Mapping[str, Any]) -> None:
     Checksums(folder).note(*(name for name in written if name not in (CHECKSUMS, ENGINE_LOG)))
 
 
-def _by_swift(spec: TrainSpec, rows: str | os.PathLike[str], folder: Path, watch: Watch, say: Say, *, resume: bool) -> Path:
+def _by_swift(
+    spec: TrainSpec, rows: str | os.PathLike[str], folder: Path, watch: TrainingWatch, say: Say, *, resume: bool
+) -> Path:
     """`train` by ms-swift."""
     plan = plan_swift(spec, rows, say)
     about = {
@@ -173,7 +177,7 @@ def _plan(
     teacher: Teacher | None,
     taught: Mapping[str, Any] | None,
     devices: Devices | None = None,
-) -> tuple[Recipe, TrainingPlan]:
+) -> tuple[Recipe, RecipePlan]:
     if spec.engine == "swift":
         raise UsageError("a training by ms-swift is not measured beforehand; leave out the dry run", parameters=("engine",))
     check_settings(spec)
@@ -184,9 +188,9 @@ def _plan(
 def _fit(
     spec: TrainSpec,
     recipe: Recipe,
-    plan: TrainingPlan,
+    plan: RecipePlan,
     folder: Path,
-    watch: Watch,
+    watch: TrainingWatch,
     say: Say,
     teacher: Teacher | None,
     *,
@@ -229,7 +233,7 @@ def _save(trainer: Any, folder: Path, numbers: int) -> None:
     shutil.rmtree(saving)
 
 
-def _about(spec: TrainSpec, plan: TrainingPlan) -> dict[str, Any]:
+def _about(spec: TrainSpec, plan: RecipePlan) -> dict[str, Any]:
     """What makes this training this one, as JSON has it."""
     facts = plan.facts
     return {
@@ -301,7 +305,7 @@ def _figures(trainer: Any, seconds: float) -> dict[str, Any]:
 
 
 def model_card(
-    spec: TrainSpec, recipe: Recipe, plan: TrainingPlan, about: Mapping[str, Any], figures: Mapping[str, Any]
+    spec: TrainSpec, recipe: Recipe, plan: RecipePlan, about: Mapping[str, Any], figures: Mapping[str, Any]
 ) -> str:
     """What a person should know of the adapter: made of what, how, and with which losses."""
     facts, adapter = plan.facts, spec.method != "full"

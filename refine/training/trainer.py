@@ -18,7 +18,7 @@ from typing import Any
 
 from prill.io.images import open_checked
 from prill.refine.training.checkpoints import CHECKPOINTS, SAMPLES, expect_room, keep_newest, saving_checkpoint
-from prill.refine.training.preflight import Plan, Preflight
+from prill.refine.training.preflight import Preflight, TrainingPlan
 from prill.refine.training.samples import Sample, encode, ended, turns
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, adapter_config, load_model
@@ -37,14 +37,14 @@ class Progress:
 
 
 @dataclass
-class Watch:
+class TrainingWatch:
     """What the training is told and asked at each step. `stop` is set: end after this step, with a checkpoint."""
 
     progress: Callable[[Progress], object] = lambda progress: None
     stop: threading.Event = field(default_factory=threading.Event)
 
 
-def make_trainer(spec: TrainSpec, plan: Plan, output: Path, watch: Watch, *, on_gpu: bool) -> Any:
+def make_trainer(spec: TrainSpec, plan: TrainingPlan, output: Path, watch: TrainingWatch, *, on_gpu: bool) -> Any:
     """An SFTTrainer over the plan's rows, with the model loaded; its labels are those of `samples.ended`."""
     trl, transformers = import_module("trl"), import_module("transformers")
     transformers.set_seed(spec.seed)  # the adapter's first numbers are drawn from it
@@ -191,7 +191,7 @@ def training_arguments(spec: TrainSpec, facts: Preflight, output: Path, *, evalu
     )
 
 
-def _dataset(plan: Plan, samples: Sequence[Sample]) -> Any:
+def _dataset(plan: TrainingPlan, samples: Sequence[Sample]) -> Any:
     """Text as tokens and labels; with pictures, the places of rows, which the collator opens when they are due."""
     make = import_module("datasets").Dataset.from_dict
     if plan.has_pictures:
@@ -202,7 +202,7 @@ def _dataset(plan: Plan, samples: Sequence[Sample]) -> Any:
     return make({"input_ids": [row.input_ids for row in encoded], "labels": [row.labels for row in encoded]})
 
 
-def _collator(plan: Plan) -> Any:
+def _collator(plan: TrainingPlan) -> Any:
     """TRL's collator for rows with pictures, with labels that end where the answer does."""
     torch, trl = import_module("torch"), import_module("trl.trainer.sft_trainer")
     samples, reader = plan.rows.samples, plan.base.reader
@@ -224,7 +224,7 @@ def _pictured(sample: Sample) -> dict[str, Any]:
     return {"images": [open_checked(image) for image in sample.images], "prompt": prompt, "completion": completion}
 
 
-def watched(trainer: Any, output: Path, watch: Watch, said: Callable[[Any, int], list[bytes]] | None) -> None:
+def watched(trainer: Any, output: Path, watch: TrainingWatch, said: Callable[[Any, int], list[bytes]] | None) -> None:
     """Has a trainer tell of its steps, end when it is told to, and write down at each checkpoint what the model has `said`."""
     torch, transformers = import_module("torch"), import_module("transformers")
     trainer.remove_callback(transformers.PrinterCallback)  # it prints to standard output

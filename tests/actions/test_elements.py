@@ -7,7 +7,7 @@ import time
 import pytest
 
 from prill.actions.elements import element_id, element_of
-from prill.emulators.widgets import Element, describe
+from prill.emulators.widgets import Widget, describe
 
 WEBARENA = """Tab 0 (current): One Stop Market
 
@@ -36,9 +36,9 @@ BROWSERGYM = """RootWebArea 'Dashboard', focused, url='http://x'
 \t[98] link 'Delete', clickable"""
 PHONE = describe(
     [
-        Element("scrollable", "", (0, 0, 1, 1), states=(("id", "recycler"),)),
-        Element("button", "", (0, 0, 1, 0.1), 1, (("id", "fab"),)),
-        Element("switch", "Wi-Fi", (0, 0.1, 1, 0.2), 1, (("checked", "true"),)),
+        Widget("scrollable", "", (0, 0, 1, 1), states=(("id", "recycler"),)),
+        Widget("button", "", (0, 0, 1, 0.1), 1, (("id", "fab"),)),
+        Widget("switch", "Wi-Fi", (0, 0.1, 1, 0.2), 1, (("checked", "true"),)),
     ]
 )
 

@@ -15,7 +15,7 @@ from prill.emulators.browser.chromium import Chromium
 from prill.ui.annotate.captions import CaptionSite
 from prill.ui.annotate.label_log import LabelLog
 from prill.ui.annotate.server import serving
-from prill.ui.annotate.session import Session
+from prill.ui.annotate.session import LabelSession
 from prill.ui.annotate.worklist import Worklist
 from tests.chromium import started_chromium
 from tests.closing import closed
@@ -51,7 +51,7 @@ async def opened(browser: Chromium, trajectories: Path, labels: Path, **options:
     """The page for labels with its first card."""
     with LabelLog(labels, "me") as log:
         async with (
-            serving(Session(Worklist([trajectories]), log, **options)) as url,  # type: ignore[arg-type]
+            serving(LabelSession(Worklist([trajectories]), log, **options)) as url,  # type: ignore[arg-type]
             window(browser, url) as page,
         ):
             yield page

@@ -16,7 +16,7 @@ from prill.io.store import encode, read_labels
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
 from prill.ui.annotate.label_log import LabelLog
 from prill.ui.annotate.server import serving
-from prill.ui.annotate.session import Decision, PairAgreement, Reveal, Session, pair_agreement
+from prill.ui.annotate.session import LabelDecision, LabelSession, PairAgreement, Reveal, pair_agreement
 from prill.ui.annotate.worklist import Worklist
 
 aiohttp = pytest.importorskip("aiohttp")
@@ -209,7 +209,7 @@ def test_pair_kappa_can_be_undefined(cells: list[tuple[Any, Any]]) -> None:
 class Site:
     """A session that is being served, and a client that asks as the page does unless told otherwise."""
 
-    def __init__(self, session: Session, url: str, http: aiohttp.ClientSession) -> None:
+    def __init__(self, session: LabelSession, url: str, http: aiohttp.ClientSession) -> None:
         self.session = session
         self.url = url
         self.base = url.rsplit("/", 2)[0]
@@ -231,10 +231,10 @@ class Site:
         return json.loads(body)
 
 
-def sit(folder: Path, reveal: Reveal = "after") -> Session:
+def sit(folder: Path, reveal: Reveal = "after") -> LabelSession:
     earlier = [label("a", False, "anna", note="no"), label("b", True, "anna"), label("a", True, None, "oracle")]
     log = LabelLog(folder / "l.jsonl", "me")
-    return Session(Worklist([write_trajectories(folder)]), log, earlier=earlier, verdicts=[VERDICT], reveal=reveal)
+    return LabelSession(Worklist([write_trajectories(folder)]), log, earlier=earlier, verdicts=[VERDICT], reveal=reveal)
 
 
 @pytest.fixture
@@ -402,7 +402,7 @@ async def test_oracle_labels_are_never_shown(site: Site) -> None:
 async def test_blind_and_show_verdicts_options(tmp_path: Path) -> None:
     blind = sit(tmp_path, "never")
     with blind.log:
-        change = await blind.save(0, Decision(choice="success"))
+        change = await blind.save(0, LabelDecision(choice="success"))
         assert (change.card.others, change.card.verdicts, change.pairs, blind.overview().pairs) == (None, None, None, None)
         assert [pair.common for pair in blind.pairs] == [1], "for the summary at the end"
         await blind.undo()
@@ -417,14 +417,14 @@ async def test_undo_restores_the_former_label(tmp_path: Path) -> None:
     path = tmp_path / "l.jsonl"
     with session.log:
         assert await session.undo() is None
-        await session.save(0, Decision(choice="success", note="first"))
-        await session.save(1, Decision(choice="failure"))
+        await session.save(0, LabelDecision(choice="success", note="first"))
+        await session.save(1, LabelDecision(choice="failure"))
         kept = path.read_bytes()
-        await session.save(0, Decision(choice="failure", note="second"))
+        await session.save(0, LabelDecision(choice="failure", note="second"))
         undone = await session.undo()
         assert undone is not None and undone.card.index == 0
-        assert undone.undone == Decision(choice="failure", note="second")
-        assert undone.card.mine == Decision(choice="success", note="first")
+        assert undone.undone == LabelDecision(choice="failure", note="second")
+        assert undone.card.mine == LabelDecision(choice="success", note="first")
         assert path.read_bytes() == kept
         await session.undo()
         await session.undo()
@@ -453,13 +453,13 @@ async def test_repeated_request_is_saved_once(site: Site, tmp_path: Path) -> Non
 async def test_revised_counts_changes_after_reveal(tmp_path: Path) -> None:
     session = sit(tmp_path)
     with session.log:
-        await session.save(0, Decision(choice="success"))
-        await session.save(0, Decision(choice="success", note="only the note"))
-        await session.save(2, Decision(choice="success"))
-        await session.save(2, Decision(choice="failure"))
+        await session.save(0, LabelDecision(choice="success"))
+        await session.save(0, LabelDecision(choice="success", note="only the note"))
+        await session.save(2, LabelDecision(choice="success"))
+        await session.save(2, LabelDecision(choice="failure"))
         assert session.revised == 0, "nobody else has said anything of the third"
         await session.undo()
-        await session.save(0, Decision(choice="failure"))
+        await session.save(0, LabelDecision(choice="failure"))
         assert session.revised == 1
 
 
@@ -467,13 +467,13 @@ async def test_later_sitting_resumes_at_unlabelled(tmp_path: Path) -> None:
     session = sit(tmp_path)
     with session.log:
         assert session.overview().at == 0
-        await session.save(0, Decision(choice="success"))
-        assert (await session.save(2, Decision(choice="success"))).next == 1
+        await session.save(0, LabelDecision(choice="success"))
+        assert (await session.save(2, LabelDecision(choice="success"))).next == 1
     session = sit(tmp_path)
     with session.log:
         assert session.overview().at == 1
         assert [entry.choice for entry in session.overview().entries] == ["success", None, "success"]
-        assert (await session.save(1, Decision(choice="unsure"))).next is None
+        assert (await session.save(1, LabelDecision(choice="unsure"))).next is None
 
 
 async def test_taken_port_is_a_clear_error(site: Site, tmp_path: Path) -> None:

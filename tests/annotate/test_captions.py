@@ -14,7 +14,7 @@ from prill.captioner.files import Caption, CaptionLog, FileCaptioner, read_capti
 from prill.errors import InputError, NoEvidenceError, UsageError
 from prill.io.store import encode
 from prill.types import Observation
-from prill.ui.annotate.captions import CaptionSite, Decision, open_site
+from prill.ui.annotate.captions import CaptionDecision, CaptionSite, open_site
 from prill.ui.annotate.server import serving
 from tests.chromium import started_chromium
 
@@ -46,9 +46,9 @@ def decided(folder: Path) -> dict[str, tuple[str | None, str | None]]:
 async def test_decisions_are_on_disk_at_once(tmp_path: Path) -> None:
     write(tmp_path)
     site, log = opened(tmp_path)
-    assert (await site.save(0, Decision(choice="reject", caption="whatever"))).next == 1
-    assert (await site.save(1, Decision(choice="accept", caption="a green page "))).next == 2
-    change = await site.save(2, Decision(choice="accept", caption="a blue page with a button"))
+    assert (await site.save(0, CaptionDecision(choice="reject", caption="whatever"))).next == 1
+    assert (await site.save(1, CaptionDecision(choice="accept", caption="a green page "))).next == 2
+    change = await site.save(2, CaptionDecision(choice="accept", caption="a blue page with a button"))
     assert change.next is None and change.card.decided == "mended"
     now = {"red.png": ("rejected", None), "green.png": ("accepted", "a green page"), "blue.png": ("mended", change.card.text)}
     assert decided(tmp_path) == now, "before the log is closed"
@@ -67,8 +67,8 @@ async def test_decisions_are_on_disk_at_once(tmp_path: Path) -> None:
 async def test_undo_survives_a_kill(tmp_path: Path) -> None:
     write(tmp_path)
     site, _ = opened(tmp_path)
-    await site.save(0, Decision(choice="accept", caption="first"))
-    await site.save(0, Decision(choice="reject"))
+    await site.save(0, CaptionDecision(choice="accept", caption="first"))
+    await site.save(0, CaptionDecision(choice="reject"))
     await site.undo()
     assert decided(tmp_path) == {"red.png": ("mended", "first")}
     change = await site.undo()
@@ -81,7 +81,7 @@ async def test_empty_caption_cannot_be_accepted(tmp_path: Path) -> None:
     write(tmp_path)
     site, log = opened(tmp_path)
     with log, pytest.raises(InputError, match="reject it"):
-        await site.save(0, Decision(choice="accept", caption=" "))
+        await site.save(0, CaptionDecision(choice="accept", caption=" "))
     assert decided(tmp_path) == {}
     with pytest.raises(UsageError, match="captions of another captioner"):
         (tmp_path / "d.jsonl").write_bytes(encode(next(iter(read_captions(tmp_path / "c.jsonl")))))

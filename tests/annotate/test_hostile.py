@@ -22,7 +22,7 @@ from prill.types import EvaluatorInfo, LabelRecord, Verdict
 from prill.ui.annotate.captions import CaptionSite, open_site
 from prill.ui.annotate.label_log import LabelLog
 from prill.ui.annotate.server import serving
-from prill.ui.annotate.session import Session
+from prill.ui.annotate.session import LabelSession
 from prill.ui.annotate.worklist import Worklist
 from tests.closing import closed
 
@@ -150,7 +150,7 @@ def hostile_run(i: int, text: str) -> dict[str, Any]:
     }
 
 
-def session(folder: Path, annotator: str = "me") -> Session:
+def session(folder: Path, annotator: str = "me") -> LabelSession:
     """A trajectory a payload, and what a person and a judge of that name say of it; a file that has such a name, too."""
     Image.new("RGB", (40, 30)).save(folder / 'a\' "quoted" name\\', "PNG")
     path = folder / "t\udcff'\"><img src=x onerror=window.owned=1>.jsonl"
@@ -168,7 +168,7 @@ def session(folder: Path, annotator: str = "me") -> Session:
         for id, text in pairs
     ]
     log = LabelLog(folder / "l.jsonl", annotator)
-    return Session(Worklist([path]), log, earlier=earlier, verdicts=verdicts)
+    return LabelSession(Worklist([path]), log, earlier=earlier, verdicts=verdicts)
 
 
 async def test_labels_page_shows_all_runs_nothing(browser: Chromium, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ async def test_policy_stops_what_gets_in(browser: Chromium, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("make", [session, hostile_captions])
-async def test_others_neither_read_nor_write(tmp_path: Path, make: Callable[[Path], Session | CaptionSite]) -> None:
+async def test_others_neither_read_nor_write(tmp_path: Path, make: Callable[[Path], LabelSession | CaptionSite]) -> None:
     """Another site's page, a rebound name, a wrong token: refused on every path, with the file as before."""
     site = make(tmp_path)
     written = Path(site.log.path)

@@ -26,7 +26,7 @@ from prill.types import LabelRecord
 from prill.ui.annotate.captions import CaptionSite, open_site
 from prill.ui.annotate.label_log import LabelLog
 from prill.ui.annotate.server import serving
-from prill.ui.annotate.session import Session
+from prill.ui.annotate.session import LabelSession
 from prill.ui.annotate.worklist import Worklist
 
 from .conftest import at, idle, opened, opened_captions, press, window, write
@@ -181,7 +181,7 @@ async def test_second_click_hits_the_same_control(browser: Chromium, tmp_path: P
     """Nothing moves between the clicks of a double click, whatever the first one says or takes away."""
     with LabelLog(tmp_path / "l.jsonl", "me") as log:
         async with (
-            serving(Session(Worklist([runs(tmp_path, 1200)]), log)) as url,
+            serving(LabelSession(Worklist([runs(tmp_path, 1200)]), log)) as url,
             window(browser, url, width) as page,
         ):
             if alert:
@@ -328,7 +328,7 @@ async def test_failed_save_is_shown_and_kept(
 ) -> None:
     labels = tmp_path / "l.jsonl"
     with LabelLog(labels, "me") as log:
-        async with serving(Session(Worklist([runs(tmp_path, 2)]), log)) as url, window(browser, url) as page:
+        async with serving(LabelSession(Worklist([runs(tmp_path, 2)]), log)) as url, window(browser, url) as page:
 
             async def answer(route: Any) -> None:
                 if fault == "gone":

@@ -19,7 +19,7 @@ from prill.actions.webarena import parse_action, write_action
 from prill.emulators.shop import shop_configs, shop_solutions
 from prill.emulators.shop.play import line_of
 from prill.models.ledger import Ledger, Price
-from prill.policies.miniwob_text import Page
+from prill.policies.miniwob_text import TextPage
 from prill.policies.react import React
 from prill.policies.scripted.scripts import SCRIPTS, Aim, Play, click
 from prill.protocols import Form, Message, Reply
@@ -47,7 +47,7 @@ SHOP = [name for name in COURSES if name.isdigit()]
 RIGHT, WRONG = "Next time I go the right way.", "Next time I go another way."
 
 
-def in_sequence(goal: str, page: Page, aim: Aim) -> Play:
+def in_sequence(goal: str, page: TextPage, aim: Aim) -> Play:
     """Two buttons; missing them is pressing them the other way round."""
     for name in ("TWO", "ONE") if aim.misses else ("ONE", "TWO"):
         page = yield click(page.named("button", name))
@@ -89,7 +89,7 @@ def say(messages: Sequence[Message]) -> str:
 def _by_script(name: str, goal: str, text: str, right: bool, fresh: bool) -> str:
     """MiniWoB++: the next move of the script for this task, on the element's number."""
     numbered = dict(re.findall(r"^ *\[(\d+)\] (.*)$", text, re.MULTILINE))
-    page = Page.read(re.sub(r"^( *)\[\d+\] ", r"\1", text, flags=re.MULTILINE))
+    page = TextPage.read(re.sub(r"^( *)\[\d+\] ", r"\1", text, flags=re.MULTILINE))
     try:
         if fresh:
             _plays[name] = _SCRIPTS[name](goal, page, Aim(misses=not right))

@@ -128,7 +128,7 @@ def test_a_judge_that_names_itself_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("record", [b'{"id": "' + b"a" * 5000, b"{\n" + b' "x":1,\n' * 700 + b"}\n", b"[" + b"1," * 3000])
 def test_a_line_without_end_is_not_held(record: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MOST_LINE", 4096)
+    monkeypatch.setattr(lines, "MAX_LINE", 4096)
     good = write_trajectories(tmp_path / "good.jsonl", 1).read_bytes()
     with gzip.open(tmp_path / "t.jsonl.gz", "wb") as file:
         file.write(good + record)

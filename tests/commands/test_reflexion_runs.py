@@ -22,8 +22,8 @@ import pytest
 
 from prill.cli import main
 from prill.io.store import read_labels, read_verdicts
-from prill.refine.outcomes import Results, Table, read_results
-from prill.refine.simulation import Recorded, SimulationSpec, judge_of_verdicts, simulate
+from prill.refine.outcomes import OutcomeTable, ReflexionResults, read_results
+from prill.refine.simulation import RecordedTruths, SimulationSpec, judge_of_verdicts, simulate
 
 from .conftest import Prill, environment
 from .reflexion_actors import COURSES, MINIWOB, SHOP
@@ -73,10 +73,10 @@ class Place:
     settings: dict[str, str]
     codes: dict[str, int]
 
-    def results(self, name: str) -> Results:
+    def results(self, name: str) -> ReflexionResults:
         return read_results(self.folder / name)
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> OutcomeTable:
         table = self.results(name).table
         assert table is not None
         return table
@@ -243,7 +243,7 @@ def test_run_is_within_simulated_band(place: Place, name: str) -> None:
     folder = place.folder / name
     truth = {label.id: label.success for label in read_labels(folder / "labels.jsonl")}
     judge = judge_of_verdicts(list(read_verdicts(folder / "verdicts.jsonl")), truth)
-    recorded = [Recorded([letter == "S" for letter in COURSES[task]], in_order=True) for task in place.tasks]
+    recorded = [RecordedTruths([letter == "S" for letter in COURSES[task]], in_order=True) for task in place.tasks]
     way = "keep best" if name.endswith("keep best") else "plain"
     outcomes = simulate(SimulationSpec(attempts=ATTEMPTS, runs=400), judge, recorded)[way]
     for outcome, row in zip(outcomes, place.table(name).rows, strict=True):

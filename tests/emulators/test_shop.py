@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from prill.actions.webarena import parse_action
-from prill.emulators.shop import Play, Shop, shop_configs, shop_solutions
+from prill.emulators.shop import Shop, ShopPlay, shop_configs, shop_solutions
 from prill.emulators.shop.server import _LOGINS
 from prill.emulators.webarena.tasks import SITES, TaskConfig, read_configs
 from prill.errors import EnvironmentFailedError, UsageError
@@ -310,7 +310,7 @@ def test_plays_are_in_webarena_grammar(config: TaskConfig) -> None:
 
 
 async def test_play_scrolls_and_names_the_missing() -> None:
-    play = Play(["click [link 'Cart']", "type [textbox 'Qty'] [2] [0]"])
+    play = ShopPlay(["click [link 'Cart']", "type [textbox 'Qty'] [2] [0]"])
     play.reset(Task(goal=""))
     here = Observation(
         text="Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop'\n\t[7] link 'Cart (2)'\n\t[8] link 'Cart' focused: True"

@@ -24,7 +24,7 @@ from prill.papers.mind2web.mindact.sentences import Sentences
 from prill.papers.mind2web.pages.ranking import _done
 from prill.papers.mind2web.pages.scores import read_scores
 from prill.papers.mind2web.training.pages import GoldTurns
-from prill.papers.synapse.memory import ABSTRACTIONS, EXEMPLARS, Memory
+from prill.papers.synapse.memory import ABSTRACTIONS, EXEMPLARS, ExemplarMemory
 from prill.refine.filtered_bc import Audience, Study, _claim
 from prill.refine.outcomes import FORMAT, read_lessons, read_results
 from prill.refine.retries import Lesson
@@ -119,9 +119,9 @@ FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
             {"name": "click", "key": f"k {n}", "task": "Click", "steps": [{"action": "agent.click_xpath('//a')"}]}
             for n in range(3)
         ],
-        lambda path: Memory.load(path.parent, TfidfEmbedder()),
+        lambda path: ExemplarMemory.load(path.parent, TfidfEmbedder()),
     ),
-    "abstractions": (ABSTRACTIONS, {"click": {"code": ["x"]}}, lambda path: Memory.load(path.parent, TfidfEmbedder())),
+    "abstractions": (ABSTRACTIONS, {"click": {"code": ["x"]}}, lambda path: ExemplarMemory.load(path.parent, TfidfEmbedder())),
 }
 
 

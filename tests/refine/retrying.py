@@ -12,9 +12,9 @@ from prill.emulators.pool import Pool
 from prill.models.ledger import Ledger, Price
 from prill.policies.react import React
 from prill.protocols import Evaluator, Form, Learner, Message, Reply
-from prill.refine.outcomes import Results
+from prill.refine.outcomes import ReflexionResults
 from prill.refine.reflector import Reflective, Reflector
-from prill.refine.reflexion import Challenge, Play, play_again
+from prill.refine.reflexion import Challenge, PlaySettings, play_again
 from prill.refine.retries import RetrySpec
 from prill.testing import ScriptedModel
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Verdict
@@ -122,8 +122,8 @@ async def run(
     leftovers: str | None = None,
     retry: Mapping[str, Any] | None = None,
     **options: Any,
-) -> Results:
-    play: Play[Room] = Play(oracle=oracle(truths), leftovers=leftovers)
+) -> ReflexionResults:
+    play: PlaySettings[Room] = PlaySettings(oracle=oracle(truths), leftovers=leftovers)
     spec = RetrySpec(**options)
     pool = Pool([room or Room()])
     tasks = challenges(list(truths), model or Scribe())

@@ -24,7 +24,7 @@ from prill.io.checksums import Checksums
 from prill.io.store import read_labels, read_trajectories, screenshots_of, write_trajectories
 from prill.models.local.weights import check_adapter
 from prill.papers.embedders import TfidfEmbedder
-from prill.papers.synapse.memory import Exemplar, Memory, Turn
+from prill.papers.synapse.memory import Exemplar, ExemplarMemory, ExemplarTurn
 from prill.refine.export import ExportSpec, export_rows
 from prill.refine.filter import filter_steps
 from prill.refine.outcomes import read_results
@@ -119,12 +119,12 @@ def of_rows(folder: Path) -> Any:
 
 
 def make_memory(folder: Path) -> None:
-    exemplars = [Exemplar(name, f"key {name}", name, (Turn(f"click {name}", state="<p>"),)) for name in ("a", "b", "c")]
-    asyncio.run(Memory(exemplars, embedder=TfidfEmbedder()).save(folder))
+    exemplars = [Exemplar(name, f"key {name}", name, (ExemplarTurn(f"click {name}", state="<p>"),)) for name in ("a", "b", "c")]
+    asyncio.run(ExemplarMemory(exemplars, embedder=TfidfEmbedder()).save(folder))
 
 
 def of_memory(folder: Path) -> Any:
-    memory = Memory.load(folder, TfidfEmbedder())
+    memory = ExemplarMemory.load(folder, TfidfEmbedder())
     return memory.exemplars, memory.hash
 
 

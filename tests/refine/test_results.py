@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prill.evaluators.meta.comparison import exact_mcnemar
-from prill.refine.results import Results, Score, by_precision, by_round, results_text, swapped_p
+from prill.refine.results import Score, StudyResults, by_precision, by_round, results_text, swapped_p
 
 
 def shown(arm: str, seed: int | None, successes: int) -> Score:
@@ -27,8 +27,8 @@ def learnt(arm: str, seed: int, precision: float | None) -> dict[str, Any]:
     )
 
 
-def results(scores: Sequence[Score], judges: Sequence[dict[str, Any]] = ()) -> Results:
-    return Results(scores=tuple(scores), differences=(), judges=tuple(judges), by_task={})
+def results(scores: Sequence[Score], judges: Sequence[dict[str, Any]] = ()) -> StudyResults:
+    return StudyResults(scores=tuple(scores), differences=(), judges=tuple(judges), by_task={})
 
 
 def test_training_seeds_are_no_more_episodes() -> None:

@@ -11,7 +11,7 @@ from prill.errors import UsageError
 from prill.refine.simulation import (
     WAYS,
     JudgeModel,
-    Recorded,
+    RecordedTruths,
     SimulationSpec,
     closed_form,
     judge_of_rates,
@@ -53,7 +53,7 @@ async def test_simulation_meets_a_run(tmp_path: Path) -> None:
         results = await run(tmp_path / str(keep_best), truths, judge, attempts=3, keep_best=keep_best)
         assert results.table is not None
         played = [row.solved / row.decided for row in results.table.rows]
-        recorded = [Recorded(attempts, in_order=True) for attempts in truths.values()]
+        recorded = [RecordedTruths(attempts, in_order=True) for attempts in truths.values()]
         model = JudgeModel([0.4, 0.3], [0.0, 0.1])
         outcomes = simulate(SimulationSpec(attempts=3, runs=40), model, recorded)["keep best" if keep_best else "plain"]
         assert [outcome.success for outcome in outcomes] == played

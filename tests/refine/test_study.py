@@ -31,7 +31,7 @@ from prill.io.checksums import CHECKSUMS
 from prill.io.kinds import TRAJECTORIES
 from prill.policies.registry import PolicyConfig
 from prill.protocols import Message
-from prill.refine.filtered_bc import Arm, Audience, Study, Table, _share, round_folder, run_study
+from prill.refine.filtered_bc import Audience, Study, StudyArm, Table, _share, round_folder, run_study
 from prill.refine.results import outcomes_of, results_of, results_text, write_results
 from prill.refine.training.spec import TrainSpec
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
@@ -433,7 +433,7 @@ def test_studies_from_python_are_those_of_files() -> None:
     arms = [{"name": "plain", "judge": "oracle"}, {"name": "noisy", "judge": {"name": "noisy", "false_positives": 0.1}}]
     policy, judge, noisy = PolicyConfig("scripted"), JudgeConfig("oracle"), JudgeConfig("noisy", false_positives=0.1)
     made = {"attempts": {"policy": policy, "seeds": range(2)}, "evaluation": {"judge": JudgeConfig("vlm")}}
-    study = {**TABLE, **made, "arms": [Arm(name="plain", judge=judge), Arm(name="noisy", judge=noisy)]}
+    study = {**TABLE, **made, "arms": [StudyArm(name="plain", judge=judge), StudyArm(name="noisy", judge=noisy)]}
     python = Study.read({**study, "training": {"model": Path("m")}})
     assert python.settings() == Study.read({**TABLE, **told, "arms": arms}).settings()
 

@@ -21,7 +21,7 @@ from prill.refine.training.checkpoints import last_checkpoint
 from prill.refine.training.preflight import plan_training
 from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import train
-from prill.refine.training.trainer import Watch, make_trainer
+from prill.refine.training.trainer import TrainingWatch, make_trainer
 
 from .launching import TRAINS, kill_training, train_on_two_processes
 
@@ -112,7 +112,7 @@ def test_labels_are_the_answer_and_its_end(
 ) -> None:
     spec = spec_of(tiny_model(kind))
     plan = plan_training(spec, rows[read], tmp_path)
-    trainer = make_trainer(spec, plan, tmp_path, Watch(), on_gpu=False)
+    trainer = make_trainer(spec, plan, tmp_path, TrainingWatch(), on_gpu=False)
     found, lengths = [], []
     for batch in trainer.get_train_dataloader():
         for labels, mask in zip(batch["labels"], batch["attention_mask"], strict=True):
@@ -140,7 +140,7 @@ def test_a_process_has_one_gpu(
         arguments._n_gpu = 4
 
     monkeypatch.setattr(transformers.TrainingArguments, "__post_init__", seeing_four)
-    trainer = make_trainer(spec, plan, tmp_path, Watch(), on_gpu=False)
+    trainer = make_trainer(spec, plan, tmp_path, TrainingWatch(), on_gpu=False)
     assert (trainer.args.n_gpu, trainer.args.train_batch_size) == (1, plan.facts.micro_batch)
 
 
@@ -153,7 +153,7 @@ def test_prompts_are_not_scored_on_a_cpu(
     import trl
 
     spec = spec_of(tiny_model(kind))
-    trainer = make_trainer(spec, plan_training(spec, rows[read], tmp_path), tmp_path, Watch(), on_gpu=False)
+    trainer = make_trainer(spec, plan_training(spec, rows[read], tmp_path), tmp_path, TrainingWatch(), on_gpu=False)
     batch = next(iter(trainer.get_train_dataloader()))
     answers = int((batch["labels"] != -100).any(dim=0).sum())
     seen: list[int] = []
@@ -189,7 +189,7 @@ def test_adapter_loaded_and_merged_agree(
 
     spec = spec_of(tiny_model(kind))
     plan = plan_training(spec, rows["pictures"], tmp_path)
-    trainer = make_trainer(spec, plan, tmp_path, Watch(), on_gpu=False)
+    trainer = make_trainer(spec, plan, tmp_path, TrainingWatch(), on_gpu=False)
     batch = next(iter(trainer.get_train_dataloader()))
     base = AutoModelForImageTextToText.from_pretrained(tiny_model(kind))
     with torch.inference_mode():

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from prill.evaluators.fitted.calibration import reliability
 from prill.refine.simulation import SimulationSpec, judge_of_rates, simulate, simulation_chart
-from prill.ui.report.lines import Level, Line, Point, line_chart, row_chart
+from prill.ui.report.lines import Level, PlotLine, PlotPoint, line_chart, row_chart
 from prill.ui.report.plots import reliability_svg
 from tests.chromium import started_chromium
 from tests.closing import closed
@@ -68,15 +68,15 @@ async def collisions(page: Page, picture: str) -> list[str]:
     return list(found)
 
 
-def lines(random: Random, places: Iterable[float], names: int) -> list[Line]:
+def lines(random: Random, places: Iterable[float], names: int) -> list[PlotLine]:
     """Shares anywhere, and often where a label stands."""
 
-    def point(x: float) -> Point:
+    def point(x: float) -> PlotPoint:
         share = random.choice([0.0, 0.25, 0.5, 0.75, 1.0, random.random()])
-        return Point(x, share, max(0.0, share - 0.2), min(1.0, share + 0.2), "5 of 10", [(x, share)])
+        return PlotPoint(x, share, max(0.0, share - 0.2), min(1.0, share + 0.2), "5 of 10", [(x, share)])
 
     places = list(places)
-    return [Line(f"way {i} " + "long " * random.choice([0, 3, 40]), [point(x) for x in places]) for i in range(names)]
+    return [PlotLine(f"way {i} " + "long " * random.choice([0, 3, 40]), [point(x) for x in places]) for i in range(names)]
 
 
 @pytest.mark.parametrize("attempts", [1, 4, 12, 40])

@@ -6,10 +6,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from prill.ui.report.lines import Line, Point, line_chart, row_chart
+from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
 
 NAME = "self-map/local/SmolLM2-135M-Instruct.Q4_1-b179c9523d0e-1+planner: steps right, by turn"
-LINES = [Line("a", [Point(0.0, 0.5, 0.4, 0.6, "5 of 10")])]
+LINES = [PlotLine("a", [PlotPoint(0.0, 0.5, 0.4, 0.6, "5 of 10")])]
 
 
 @pytest.mark.parametrize("rows", [False, True])

@@ -33,7 +33,7 @@ from prill.types import (
     Usage,
 )
 from prill.ui.report.calls import MAX_CALL_TEXT, MAX_CALLS_TEXT
-from prill.ui.report.entries import MAX_TEXT, Judge, Outcome, Row, read_judges
+from prill.ui.report.entries import MAX_TEXT, Judge, Outcome, ReportRow, read_judges
 from prill.ui.report.headline import headline
 from prill.ui.report.page import write_report
 from prill.ui.report.plots import Rule, curve_plot, reliability_plot
@@ -210,7 +210,7 @@ def test_two_judges_where_both_judged() -> None:
         "e": "success",
         "f": "undecided",
     }
-    rows = [Row(id=id, goal="", truth=truth[id], outcomes=tuple(words[c] for c in both)) for id, both in letters.items()]
+    rows = [ReportRow(id=id, goal="", truth=truth[id], outcomes=tuple(words[c] for c in both)) for id, both in letters.items()]
     [pair] = judge_pairs(rows, ["first", "second"])
     assert (pair.names, pair.both, pair.differ, pair.first_right, pair.second_right, pair.p) == (
         "first – second",

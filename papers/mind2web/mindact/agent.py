@@ -41,12 +41,12 @@ from prill.papers.mind2web.mindact.sentences import rationale, rewritten, senten
 from prill.papers.mind2web.mindact.window import Window, tokens_for
 from prill.papers.mind2web.pages.state import PageState
 from prill.papers.mind2web.pages.steps import Marking
-from prill.papers.mind2web.pages.tree import Brackets, Choice, Ids, Page, View
+from prill.papers.mind2web.pages.tree import Brackets, CandidateChoice, CandidateView, Ids, RecordedPage
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 _PART_TOKENS = 512  # of a trained model (Self-MAP's code)
-_MOST_PAGES = 32  # kept parsed: those of a conversation
+_MAX_PAGES = 32  # kept parsed: those of a conversation
 _T = TypeVar("_T")
 RationaleModel = Annotated[LanguageModel | None, Meta(description="writes why an earlier answer was right (memory refinement)")]
 RewriteModel = Annotated[
@@ -160,8 +160,8 @@ class MindAct:
             self._words_of if spec.match_pages else None,
         )
         self._prompt = content_hash(*prompt_texts())
-        self._pages: dict[str, Page] = {}
-        self._views: dict[tuple[str, str | None, tuple[str, ...]], View] = {}
+        self._pages: dict[str, RecordedPage] = {}
+        self._views: dict[tuple[str, str | None, tuple[str, ...]], CandidateView] = {}
         self.reset(Task(goal=""))
 
     @property
@@ -284,7 +284,7 @@ class MindAct:
         answer = self._wording.answer(choices, chosen, *operation_of(snippet.action), rationale=why)
         return self._wording.passage(view.text, snippet.instruction, None, choices, answer)
 
-    def _passage(self, text: str, goal: str, state: PageState, choices: Sequence[Choice]) -> Passage:
+    def _passage(self, text: str, goal: str, state: PageState, choices: Sequence[CandidateChoice]) -> Passage:
         past = state.past[-self.spec.previous :] if self.spec.previous else None
         return self._wording.passage(text, goal, past, choices)
 
@@ -305,17 +305,17 @@ class MindAct:
         """A page in the words that count when steps are matched by their pages, too."""
         return self._page(state.page).view(state.candidates[: self.spec.group]).text
 
-    def _cut(self, page: Page, around: Sequence[str]) -> View:
+    def _cut(self, page: RecordedPage, around: Sequence[str]) -> CandidateView:
         return page.view(around, brackets=self._brackets, ids=self._ids)
 
-    def _page(self, html: str) -> Page:
-        page = self._pages.pop(html, None) or Page(html)
+    def _page(self, html: str) -> RecordedPage:
+        page = self._pages.pop(html, None) or RecordedPage(html)
         self._pages[html] = page
-        if len(self._pages) > _MOST_PAGES:
+        if len(self._pages) > _MAX_PAGES:
             del self._pages[next(iter(self._pages))]
         return page
 
-    def _whole(self, state: PageState, chosen: str | None, others: Sequence[str]) -> View:
+    def _whole(self, state: PageState, chosen: str | None, others: Sequence[str]) -> CandidateView:
         """The page around all candidates, the right one and the others: the same at every step, and long."""
         key = state.page, chosen, tuple(others)
         view = self._views.pop(key, None)
@@ -323,7 +323,7 @@ class MindAct:
             around = [*([] if chosen is None else [chosen]), *others]
             view = self._cut(self._page(state.page), around)
         self._views[key] = view
-        if len(self._views) > _MOST_PAGES:
+        if len(self._views) > _MAX_PAGES:
             del self._views[next(iter(self._views))]
         return view
 
@@ -352,7 +352,7 @@ class SelfMAP(MindAct):
         super().__init__(model, spec, rationale_model=rationale_model, rewrite_model=rewrite_model)
 
 
-def _told_apart(page: Page, state: PageState, positives: Sequence[str]) -> tuple[list[str], list[str]]:
+def _told_apart(page: RecordedPage, state: PageState, positives: Sequence[str]) -> tuple[list[str], list[str]]:
     """The right candidates that the page has, and all others, by rank."""
     right = [one for one in positives if one in page]
     return right, [one for one in state.candidates if one not in positives]

@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from prill.models.prompts import clean, load_prompt, quoted
-from prill.papers.mind2web.pages.tree import Choice
+from prill.papers.mind2web.pages.tree import CandidateChoice
 from prill.types import Action
 
 PACKAGE = "prill.papers.mind2web.mindact"
@@ -63,7 +63,7 @@ class Picked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
+class FormExample:
     """A step with its right answer, for models that were not trained on the form; `chosen` is the place of the choice."""
 
     task: str
@@ -85,14 +85,14 @@ class Wording:
     numbers: bool = True
 
     def passage(
-        self, page: str, task: str, past: Sequence[str] | None, choices: Sequence[Choice], answer: str | None = None
+        self, page: str, task: str, past: Sequence[str] | None, choices: Sequence[CandidateChoice], answer: str | None = None
     ) -> Passage:
         """The step. `past` are the actions to be told; None: nothing is said of them."""
         # In the trained form, which is fixed, no page can end its own part.
         page = quoted("page", page) if self.prompted else f"{_FENCE}\n{_plain(page)}\n{_FENCE}"
         return Passage(page, self.question(task, past, choices), answer if answer is None else _plain(answer))
 
-    def question(self, task: str, past: Sequence[str] | None, choices: Sequence[Choice] | None) -> str:
+    def question(self, task: str, past: Sequence[str] | None, choices: Sequence[CandidateChoice] | None) -> str:
         """The question about a page. Without choices it does not say how to answer."""
         told = ""
         if past is not None:
@@ -101,7 +101,7 @@ class Wording:
             {"task": _line(task), "previous": told, "choices": "" if choices is None else self._choices(choices)}
         )["user"]
 
-    def _choices(self, choices: Sequence[Choice]) -> str:
+    def _choices(self, choices: Sequence[CandidateChoice]) -> str:
         how = wording()["write" if self.form == "generation" else "choose"] if self.prompted else ""
         if self.form == "generation":
             return how
@@ -114,7 +114,13 @@ class Wording:
         return quoted(name, text) if self.prompted else _plain(text)
 
     def answer(
-        self, choices: Sequence[Choice], chosen: str | None, operation: str, value: str, *, rationale: str | None = None
+        self,
+        choices: Sequence[CandidateChoice],
+        chosen: str | None,
+        operation: str,
+        value: str,
+        *,
+        rationale: str | None = None,
     ) -> str:
         """The right answer where the candidate `chosen` is the target; None, or one that is not offered: none of them is."""
         place = next((i for i, choice in enumerate(choices) if choice.id == chosen), None)
@@ -130,7 +136,7 @@ class Wording:
     def _letter(self, letter: str) -> str:
         return f"Answer: {letter}." if self.prompted else f"{letter}."
 
-    def read(self, answer: str, choices: Sequence[Choice]) -> Picked | None:
+    def read(self, answer: str, choices: Sequence[CandidateChoice]) -> Picked | None:
         """What an answer chose; None where it chose nothing, or no choice that was offered."""
         text = answer.rpartition("</think>")[2].strip()
         if self.prompted:
@@ -141,10 +147,10 @@ class Wording:
         operation, value = _ACTION.search(text), _VALUE.search(text)
         return Picked(choice.id, operation[1] if operation else "", value[1].strip() if value else "")
 
-    def example(self, example: Example) -> Passage:
+    def example(self, example: FormExample) -> Passage:
         """The worked step in this form."""
         page, *texts = (text if self.numbers else _ID.sub("", text) for text in (example.page, *example.choices))
-        choices = [Choice(str(i), text) for i, text in enumerate(texts)]
+        choices = [CandidateChoice(str(i), text) for i, text in enumerate(texts)]
         chosen = None if example.chosen is None else str(example.chosen)
         answer = self.answer(choices, chosen, example.operation, example.value)
         return self.passage(page, example.task, example.past, choices, answer)
@@ -161,13 +167,13 @@ def operation_lines(operation: str, value: str) -> list[str]:
     return [f"Action: {operation}", *([] if operation == "CLICK" else [f"Value: {_line(value)}"])]
 
 
-def _lettered(text: str, choices: Sequence[Choice]) -> Choice | None:
+def _lettered(text: str, choices: Sequence[CandidateChoice]) -> CandidateChoice | None:
     found = _ANSWER.search(text) or _LETTER.match(text)
     place = ord(found[1]) - ord("B") if found else -1
     return choices[place] if 0 <= place < len(choices) else None
 
 
-def _written(text: str, choices: Sequence[Choice], numbers: bool) -> Choice | None:
+def _written(text: str, choices: Sequence[CandidateChoice], numbers: bool) -> CandidateChoice | None:
     """By its number where elements have some, else the choice whose text is most alike; of several the first."""
     found = _ELEMENT.search(text)
     if text.startswith(_NONE) or found is None or not found[1] or not choices:
@@ -193,9 +199,9 @@ def wording() -> dict[str, str]:
 
 
 @cache
-def examples() -> tuple[Example, ...]:
+def examples() -> tuple[FormExample, ...]:
     """The worked steps; see examples.toml."""
-    return msgspec.convert(tomllib.loads(_source("examples.toml"))["example"], tuple[Example, ...])
+    return msgspec.convert(tomllib.loads(_source("examples.toml"))["example"], tuple[FormExample, ...])
 
 
 @cache

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 History = Literal["none", "all", "fixed", "turns", "matched"]
 Order = Literal["relevance", "relevance_reversed", "time"]
 FIXED_TURNS = 3  # of the baseline "+ Fixed" (Self-MAP, section on baselines)
-_MOST_KNOWN = 20_000  # vectors, of 1,536 numbers at most: 120 MB
+_MAX_KNOWN = 20_000  # vectors, of 1,536 numbers at most: 120 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Recall:
     async def _embedded(self, texts: Sequence[str]) -> Sequence[Vector]:
         """The vectors, each text asked for once: the same snippets come up at every step, and in every draw of training."""
         if new := [text for text in dict.fromkeys(texts) if text not in self.known]:
-            if len(self.known) + len(new) > _MOST_KNOWN:
+            if len(self.known) + len(new) > _MAX_KNOWN:
                 self.known.clear()
                 new = list(dict.fromkeys(texts))
             self.known.update(zip(new, await self.embedder.embed(new), strict=True))

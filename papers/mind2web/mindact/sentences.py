@@ -19,7 +19,7 @@ from prill.papers.mind2web.mindact.memory import Snippet
 from prill.protocols import LanguageModel, Message
 from prill.types import Task
 
-_MOST_TOKENS = 100  # Self-MAP's code: gpt-3.5-turbo-1106 at temperature 0
+_MAX_TOKENS = 100  # Self-MAP's code: gpt-3.5-turbo-1106 at temperature 0
 _PUT = Wording("choice", prompted=True)
 
 
@@ -130,7 +130,7 @@ async def rewritten(task: Task, model: LanguageModel | None, kept: Sentences, pr
 async def _said(model: LanguageModel, name: str, values: dict[str, str], prompt: str) -> str:
     turns = load_prompt(PACKAGE, name).fill(values)
     messages: Sequence[Message] = (Message("system", (turns["system"],)), Message("user", (turns["user"],)))
-    said = await said_by(model, messages, max_tokens=_MOST_TOKENS, prompt=prompt)
+    said = await said_by(model, messages, max_tokens=_MAX_TOKENS, prompt=prompt)
     if not (sentence := " ".join(clean(said.rpartition("</think>")[2]).split())):
         raise UnparsableError(f"{model.name} wrote no {'sentence' if name == 'rationale' else 'instruction'}")
     return sentence

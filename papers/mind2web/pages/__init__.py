@@ -10,24 +10,24 @@ if TYPE_CHECKING:
     from prill.papers.mind2web.pages.conversations import rejoined
     from prill.papers.mind2web.pages.state import PageState, read_state
     from prill.papers.mind2web.pages.steps import Marking, StepScore, asked_of
-    from prill.papers.mind2web.pages.tree import Page, View
+    from prill.papers.mind2web.pages.tree import CandidateView, RecordedPage
 
 __all__ = [
+    "CandidateView",
     "Marking",
-    "Page",
     "PageState",
+    "RecordedPage",
     "StepScore",
-    "View",
     "asked_of",
     "read_state",
     "rejoined",
 ]
 _HOMES = {
     "Marking": "steps",
-    "Page": "tree",
+    "RecordedPage": "tree",
     "PageState": "state",
     "StepScore": "steps",
-    "View": "tree",
+    "CandidateView": "tree",
     "asked_of": "steps",
     "read_state": "state",
     "rejoined": "conversations",

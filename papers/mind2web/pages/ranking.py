@@ -22,7 +22,7 @@ from prill.io.outputs import check_output, expect_place, failures, write_output,
 from prill.io.store import BadLine, read_trajectories, write_trajectories
 from prill.papers.mind2web.pages.scores import sample_ids, with_scores
 from prill.papers.mind2web.pages.state import read_state
-from prill.papers.mind2web.pages.tree import Page, ranker_query
+from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
 from prill.types import Trajectory
 
 # Where recall is told (Self-MAP, ACL 2024, its ranker's evaluation).
@@ -148,7 +148,7 @@ def candidate_texts(trajectory: Trajectory, index: int) -> tuple[dict[str, str |
         state = read_state(trajectory.steps[index].observation.text or "")
     except ValueError as error:
         raise InputError(f"{trajectory.id}, step {index}: {error}") from None
-    page = Page(state.page)
+    page = RecordedPage(state.page)
     texts = {id: page.candidate_text(id) if id in page else None for id in state.candidates}
     return texts, ranker_query(trajectory.task.goal, state.past)
 

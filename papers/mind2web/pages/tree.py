@@ -45,7 +45,7 @@ _ENTITY = re.compile("&(" + "|".join(_ENTITIES) + ");")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CandidateChoice:
     """A candidate as it is offered: its node, and the first 10 words of its text."""
 
     id: str
@@ -53,7 +53,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class CandidateView:
     """A page cut around candidates.
 
     Args:
@@ -62,10 +62,10 @@ class View:
     """
 
     text: str
-    choices: tuple[Choice, ...]
+    choices: tuple[CandidateChoice, ...]
 
 
-class Page:
+class RecordedPage:
     """A page of `cleaned_html`, parsed once.
 
     Args:
@@ -90,7 +90,7 @@ class Page:
         """Whether a node has this `backend_node_id`."""
         return id in self._nodes
 
-    def view(self, candidates: Collection[str], *, brackets: Brackets = "round", ids: Ids = "short") -> View:
+    def view(self, candidates: Collection[str], *, brackets: Brackets = "round", ids: Ids = "short") -> CandidateView:
         """Cuts the page around candidates.
 
         Args:
@@ -108,10 +108,10 @@ class Page:
         names = {node: str(k) if ids == "short" else self._elements[node].get(_ID) for k, node in enumerate(shown)}
         text = self._text(0, cut, names, brackets)
         choices = (
-            Choice(self._elements[node].get(_ID), _first(self._text(node, cut, names, brackets), _CHOICE_WORDS))
+            CandidateChoice(self._elements[node].get(_ID), _first(self._text(node, cut, names, brackets), _CHOICE_WORDS))
             for node in offered
         )
-        return View(text, tuple(choices))
+        return CandidateView(text, tuple(choices))
 
     def candidate_text(self, id: str) -> str:
         """Gives what a ranker reads of a candidate.

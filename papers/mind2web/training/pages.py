@@ -27,7 +27,7 @@ from prill.refine.training.weights import Base
 from prill.types import Trajectory
 
 _KEPT_BYTES = 256 << 20  # of turns in memory
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class GoldTurns:
             self._turns.append(_Turn(line.number, line.start, line.size, None if placed else line.data, group))
             say(len(self._turns))
         if problems:
-            more = "" if len(problems) <= _MOST_NAMED else f"\n  … and {len(problems) - _MOST_NAMED} more"
-            raise UsageError("\n  ".join(problems[:_MOST_NAMED]) + more)
+            more = "" if len(problems) <= _MAX_NAMED else f"\n  … and {len(problems) - _MAX_NAMED} more"
+            raise UsageError("\n  ".join(problems[:_MAX_NAMED]) + more)
         if not steps:
             raise UsageError(f"{path}: has no step with a right candidate; make it with `prill convert mind2web`")
         self.steps, self.digest = tuple(steps), digest.hexdigest()

@@ -24,7 +24,7 @@ from prill.refine.demonstration import Teacher
 from prill.refine.training.preflight import Say, foretold
 from prill.refine.training.samples import split
 from prill.refine.training.spec import TrainSpec
-from prill.refine.training.trainer import Watch, saving_whole, training_arguments, watched
+from prill.refine.training.trainer import TrainingWatch, saving_whole, training_arguments, watched
 from prill.refine.training.weights import load_model, model_failures, open_page_base
 
 _CODE = "0" * 8  # what quotations are marked with: a fine-tuned model has its own form, and equal rows are equal
@@ -84,7 +84,9 @@ def plan_planner(
     return PagePlan(base, turns, tuple(learnt), tuple(held_out), facts, {"policy": taught or type(teacher).__name__})
 
 
-def make_planner_trainer(spec: TrainSpec, plan: PagePlan, output: Path, watch: Watch, *, on_gpu: bool, teacher: Teacher) -> Any:
+def make_planner_trainer(
+    spec: TrainSpec, plan: PagePlan, output: Path, watch: TrainingWatch, *, on_gpu: bool, teacher: Teacher
+) -> Any:
     """A Seq2SeqTrainer over the plan's steps, with the model loaded; only the answer's tokens are learnt."""
     transformers = import_module("transformers")
     transformers.set_seed(spec.seed)

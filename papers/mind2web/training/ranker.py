@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from prill.errors import InputError, UsageError
-from prill.papers.mind2web.cross_encoder import MOST_TOKENS, pairs, scores
+from prill.papers.mind2web.cross_encoder import MAX_TOKENS, pairs, scores
 from prill.papers.mind2web.pages.ranking import RankingTally, candidate_texts, distinct, ranked
 from prill.papers.mind2web.pages.state import read_state
-from prill.papers.mind2web.pages.tree import Page, ranker_query
+from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
 from prill.papers.mind2web.training.pages import Draw, Draws, GoldStep, GoldTurns, PagePlan, evenly
 from prill.refine.training.preflight import Say, foretold
 from prill.refine.training.samples import split
 from prill.refine.training.spec import TrainSpec
-from prill.refine.training.trainer import Watch, saving_whole, training_arguments, watched
+from prill.refine.training.trainer import TrainingWatch, saving_whole, training_arguments, watched
 from prill.refine.training.weights import load_model, model_failures, open_page_base
 
 _AT_ONCE = 64  # candidates that are read at once when the model is tried
@@ -45,7 +45,7 @@ def plan_ranker(
     if not fitting:
         raise UsageError(f"{gold}: no page has the candidates that stand beside it, both a right and a wrong one")
     learnt, held_out = split(fitting, spec.held_out)
-    limit = min(filter(None, (spec.max_length or MOST_TOKENS, base.window)))
+    limit = min(filter(None, (spec.max_length or MAX_TOKENS, base.window)))
     draws = Draws(learnt, spec.negatives + 1, 1, spec.seed)
     lengths = []
     for step in evenly(learnt, _MEASURED):
@@ -66,7 +66,7 @@ def plan_ranker(
     return PagePlan(base, turns, tuple(learnt), tuple(held_out), facts, {})
 
 
-def make_ranker_trainer(spec: TrainSpec, plan: PagePlan, output: Path, watch: Watch, *, on_gpu: bool) -> Any:
+def make_ranker_trainer(spec: TrainSpec, plan: PagePlan, output: Path, watch: TrainingWatch, *, on_gpu: bool) -> Any:
     """A Trainer over the plan's steps, with the model loaded; rows are made as they are due."""
     transformers = import_module("transformers")
     transformers.set_seed(spec.seed)  # the head's first numbers are drawn from it
@@ -128,7 +128,7 @@ def _loss(outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
 
 
 def _collator(plan: PagePlan) -> Callable[[Sequence[dict[str, Any]]], dict[str, Any]]:
-    torch, limit = import_module("torch"), plan.facts.limit or MOST_TOKENS
+    torch, limit = import_module("torch"), plan.facts.limit or MAX_TOKENS
 
     def collate(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         both = pairs(plan.base.tokenizer, [row["text"] for row in rows], [row["query"] for row in rows], limit)
@@ -146,15 +146,15 @@ def _candidates(gold: GoldTurns, step: GoldStep) -> tuple[list[str], list[str]]:
 
 
 @lru_cache(8)
-def _page(html: str) -> Page:
-    return Page(html)
+def _page(html: str) -> RecordedPage:
+    return RecordedPage(html)
 
 
 def _is_usable(gold: GoldTurns, step: GoldStep) -> bool:
     """Whether the page has a right and a wrong candidate. Raises UsageError for a page that cannot be read."""
     right, wrong = _candidates(gold, step)
     try:
-        page = Page(read_state(gold.turn(step.turn).steps[step.index].observation.text or "").page)
+        page = RecordedPage(read_state(gold.turn(step.turn).steps[step.index].observation.text or "").page)
     except InputError as error:
         raise UsageError(f"{gold.place(step)}: {error}") from None
     return any(id in page for id in right) and any(id in page for id in wrong)

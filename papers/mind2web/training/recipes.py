@@ -14,7 +14,7 @@ from prill.refine.demonstration import Teacher
 from prill.refine.training.preflight import Devices, Say
 from prill.refine.training.recipe import refuse_teacher
 from prill.refine.training.spec import TrainSpec
-from prill.refine.training.trainer import Watch
+from prill.refine.training.trainer import TrainingWatch
 
 
 class PlannerRecipe:
@@ -38,7 +38,7 @@ class PlannerRecipe:
         return plan_planner(spec, rows, folder, say, teacher=teacher, taught=taught)
 
     def trainer(
-        self, spec: TrainSpec, plan: PagePlan, folder: Path, watch: Watch, *, on_gpu: bool, teacher: Teacher | None
+        self, spec: TrainSpec, plan: PagePlan, folder: Path, watch: TrainingWatch, *, on_gpu: bool, teacher: Teacher | None
     ) -> Any:
         """The trainer over what the policy asks."""
         assert teacher is not None, "a plan of a planner has one"
@@ -98,7 +98,7 @@ class RankerRecipe(PlannerRecipe):
         return plan_ranker(spec, rows, folder, say)
 
     def trainer(
-        self, spec: TrainSpec, plan: PagePlan, folder: Path, watch: Watch, *, on_gpu: bool, teacher: Teacher | None
+        self, spec: TrainSpec, plan: PagePlan, folder: Path, watch: TrainingWatch, *, on_gpu: bool, teacher: Teacher | None
     ) -> Any:
         """The trainer over right and wrong candidates."""
         return make_ranker_trainer(spec, plan, folder, watch, on_gpu=on_gpu)

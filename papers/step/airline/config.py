@@ -63,7 +63,7 @@ class AirlineConfig(PagesConfig, AirlineSpec):
 
     def scripts(self) -> Scripts:
         """Solutions of the scenarios of a desk in this process."""
-        from prill.emulators.shop.play import Play
+        from prill.emulators.shop.play import ShopPlay
         from prill.papers.step.airline.desk import solution
 
         if self.elsewhere:
@@ -72,14 +72,14 @@ class AirlineConfig(PagesConfig, AirlineSpec):
             )
 
         def play(task: str, seed: int, behaviour: str) -> Policy:
-            return Play(solution(f"TASK_{task.replace('-', '_').upper()}", seed))
+            return ShopPlay(solution(f"TASK_{task.replace('-', '_').upper()}", seed))
 
         return Scripts(play, ("solve",), where="at the airline")
 
     def _service(self, desks: ExitStack) -> Service:
         if self.elsewhere:
             return service_of(os.environ)
-        from prill.papers.step.airline.desk import Airline as Desk
+        from prill.papers.step.airline.desk import AirlineDesk
 
-        desk = desks.enter_context(Desk())
+        desk = desks.enter_context(AirlineDesk())
         return Service(desk.url, desk.token)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, Session, record_session, session
+    from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, record_session, session
     from prill.runs.rollout.run import RolloutConfig, RolloutResult, plan_rollout, rollout, rollout_async
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "EpisodesConfig",
     "RolloutConfig",
     "RolloutResult",
-    "Session",
+    "RolloutSession",
     "plan_rollout",
     "record_session",
     "rollout",
@@ -24,6 +24,6 @@ __all__ = [
 ]
 _HOMES = {
     **dict.fromkeys(("RolloutConfig", "RolloutResult", "plan_rollout", "rollout", "rollout_async"), "run"),
-    **dict.fromkeys(("EpisodePlan", "EpisodesConfig", "Session", "record_session", "session"), "episodes"),
+    **dict.fromkeys(("EpisodePlan", "EpisodesConfig", "RolloutSession", "record_session", "session"), "episodes"),
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -51,7 +51,7 @@ class PlanRow:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CasePlan:
     """What a plan file holds: `episodes = [{task = "click-button", seed = 3, behaviour = "solve"}, …]`."""
 
     episodes: tuple[PlanRow, ...]
@@ -60,7 +60,7 @@ class Plan:
 def read_plan(path: str | Path) -> tuple[Case, ...]:
     """The rows of a plan file. Raises UsageError that names the place."""
     try:
-        rows = msgspec.convert(read_toml(path), Plan).episodes
+        rows = msgspec.convert(read_toml(path), CasePlan).episodes
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}") from None
     if len(set(rows)) < len(rows):

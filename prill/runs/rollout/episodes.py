@@ -18,7 +18,7 @@ from prill.config.values import Config
 from prill.emulators.pool import Pool
 from prill.emulators.settings import EnvironmentConfig, EnvironmentLike, Playing, Setting
 from prill.emulators.task_source import fingerprint, numbers, words_of
-from prill.episodes.record import Episode, Recorded, record
+from prill.episodes.record import Episode, RecordTally, record
 from prill.errors import UsageError
 from prill.evaluators.labels import TEMPLATE
 from prill.models.devices import at_the_same_time
@@ -27,8 +27,7 @@ from prill.models.transport import PATIENCE
 from prill.policies.registry import POLICIES, PolicyLike
 from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
 from prill.runs.base import run_budget
-from prill.runs.plan import Recorded as Recordings
-from prill.runs.plan import RunPlan, recorded_in, times
+from prill.runs.plan import EarlierAttempts, RunPlan, recorded_in, times
 from prill.runs.rollout.cases import Case, cases, read_plan
 from prill.runs.rollout.policies import PolicyPlan, plan_policy, shared_model
 from prill.types import Usage
@@ -78,7 +77,7 @@ class EpisodesConfig(Config):
 
 
 @dataclass(frozen=True)
-class Session:
+class RolloutSession:
     """What a configuration asks to be played: where, by whom, and which episodes.
 
     Args:
@@ -141,7 +140,7 @@ async def session(
     plan: str | Path | None = None,
     behaviour: str | None = None,
     planned: bool = False,
-) -> AsyncIterator[Session]:
+) -> AsyncIterator[RolloutSession]:
     """Makes everything that a configuration asks for, and closes it in the end; all models have one budget.
 
     Args:
@@ -202,7 +201,7 @@ async def session(
             plays = range(first_play, first_play + attempts)
             rows = listed if listed is not None else _cases(config, who, setting.tasks, plays, behaviours)
             run = [environment.name, setting.fingerprint, who.name, who.agent, who.fingerprint, max_steps, early_stop]
-            yield Session(
+            yield RolloutSession(
                 config,
                 Path(output),
                 environment.name,
@@ -283,11 +282,11 @@ class EpisodePlan:
     timeout: float
     workers: int
     usage: Usage | None
-    recorded: Recordings
+    recorded: EarlierAttempts
     graded: bool
 
     @classmethod
-    def of(cls, made: Session, attempts: int = 1) -> EpisodePlan:
+    def of(cls, made: RolloutSession, attempts: int = 1) -> EpisodePlan:
         """The plan of a session that was made.
 
         Args:
@@ -351,10 +350,10 @@ class EpisodePlan:
 
 
 async def record_session(
-    made: Session,
+    made: RolloutSession,
     *,
-    progress: Callable[[Recorded], None] = lambda recorded: None,
-) -> Recorded:
+    progress: Callable[[RecordTally], None] = lambda recorded: None,
+) -> RecordTally:
     """Records what a session plays.
 
     Args:
@@ -378,7 +377,7 @@ async def record_session(
     )
 
 
-def _episodes(made: Session) -> list[Episode[Any]]:
+def _episodes(made: RolloutSession) -> list[Episode[Any]]:
     return [
         Episode(
             id=made.id(row),
@@ -394,7 +393,7 @@ def _episodes(made: Session) -> list[Episode[Any]]:
     ]
 
 
-def template_of_case(made: Session, row: Case) -> dict[str, int]:
+def template_of_case(made: RolloutSession, row: Case) -> dict[str, int]:
     """What the task has in common with others, where the benchmark has told (WebArena)."""
     number = made.setting.templates.get(row.task)
     return {} if number is None else {TEMPLATE: number}

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from prill.episodes.record import Recorded
+from prill.episodes.record import RecordTally
 from prill.episodes.run_folder import LABELS
 from prill.io.kinds import INTERRUPTED, TRAJECTORIES
 from prill.io.outputs import check_output, expect_place
@@ -19,7 +19,7 @@ from prill.io.tables import data_frame
 from prill.policies.scripted.policy import BEHAVIOURS
 from prill.runs.base import synchronous, wait_for
 from prill.runs.plan import RunPlan
-from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, Session, record_session
+from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, record_session
 from prill.runs.rollout.episodes import session as episodes_session
 from prill.types import LabelRecord, Trajectory
 
@@ -50,7 +50,7 @@ class RolloutResult:
         agent: Who played, as records call it.
     """
 
-    counts: Recorded
+    counts: RecordTally
     output: str
     graded: bool
     agent: str
@@ -111,7 +111,7 @@ class RolloutResult:
         return f"{', '.join(f'{n} {name}' for name, n in summary.items() if n) or 'nothing to do'} -> {self.output}"
 
 
-def rollout_session(config: RolloutConfig, *, planned: bool = False) -> AbstractAsyncContextManager[Session]:
+def rollout_session(config: RolloutConfig, *, planned: bool = False) -> AbstractAsyncContextManager[RolloutSession]:
     """The session of a configuration, as `prill.runs.rollout.episodes`; `planned`: nothing is played. Raises UsageError."""
     return episodes_session(
         config,
@@ -127,7 +127,7 @@ def rollout_session(config: RolloutConfig, *, planned: bool = False) -> Abstract
 async def rollout_async(
     config: RolloutConfig,
     *,
-    progress: Callable[[int, Recorded], None] = lambda total, recorded: None,
+    progress: Callable[[int, RecordTally], None] = lambda total, recorded: None,
 ) -> RolloutResult:
     """Plays episodes and records them in a folder, skipping what it already holds.
 
@@ -146,7 +146,7 @@ async def rollout_async(
     _check(config)
     async with rollout_session(config) as made:
         total = len(made.rows)
-        progress(total, Recorded())
+        progress(total, RecordTally())
         counts = await record_session(made, progress=lambda recorded: progress(total, recorded))
         return RolloutResult(counts, str(config.output), made.setting.oracle is not None, made.plan.agent)
 

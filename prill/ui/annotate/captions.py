@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class CaptionDecision:
     """What the person decided: `accept` with another text than the captioner's is a mended caption. `version` is that of the
     card which it was decided on, None for any."""
 
@@ -32,7 +32,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class CaptionCard:
     """One caption as the page shows it. `decided` and `text` are the person's own, where there is a decision; `version` is its
     number in this sitting, 0 for one from before."""
 
@@ -47,7 +47,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class CaptionOverview:
     """The sitting as a whole; `at` is the first caption without a decision, or the first of all."""
 
     annotator: str
@@ -57,13 +57,13 @@ class Overview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class CaptionChange:
     """What a decision, or taking one back, leaves: the new card, and the next without a decision; None: there is none.
 
     `undone` is the text of the decision that was taken back, where there was one.
     """
 
-    card: Card
+    card: CaptionCard
     next: int | None
     undone: str | None = None
 
@@ -82,7 +82,7 @@ class CaptionSite:
         self.log = log
         self.decisions = dict(decisions)
         self.written = 0
-        self._decoder = msgspec.json.Decoder(Decision)
+        self._decoder = msgspec.json.Decoder(CaptionDecision)
         self._history = History[Caption]()
         self._writing = asyncio.Lock()
 
@@ -100,12 +100,12 @@ class CaptionSite:
             (f"pictures/{PLACE}", self._show_picture, None),
         )
 
-    def card(self, index: int) -> Card:
+    def card(self, index: int) -> CaptionCard:
         """A caption by its place."""
         caption = self.captions[index]
         decision = self.decisions.get(caption.id)
         text = (decision.caption if decision else None) or caption.caption or ""
-        return Card(
+        return CaptionCard(
             index=index,
             version=self._history.version(index),
             image=caption.image,
@@ -116,7 +116,7 @@ class CaptionSite:
             text=text,
         )
 
-    async def save(self, index: int, decision: Decision) -> Change:
+    async def save(self, index: int, decision: CaptionDecision) -> CaptionChange:
         """Writes a decision. Raises InputError for an empty caption that is accepted, ConflictError when the card has another
         version by now, UsageError when the decision cannot be written."""
         caption = self.captions[index]
@@ -133,16 +133,16 @@ class CaptionSite:
             before = self.decisions.get(caption.id)
             if not self._history.is_current(index, decision.version):
                 if before == record:  # the answer to an earlier request was lost
-                    return Change(card=self.card(index), next=self._next(index))
+                    return CaptionChange(card=self.card(index), next=self._next(index))
                 saved = before.choice if before else "taken back"
                 raise ConflictError(f"It was {saved} on another page meanwhile.")
             await asyncio.to_thread(self.log.append, record)
             self._history.add(index, before)
             self.decisions[caption.id] = record
             self.written += 1
-        return Change(card=self.card(index), next=self._next(index))
+        return CaptionChange(card=self.card(index), next=self._next(index))
 
-    async def undo(self, version: int | None = None) -> Change | None:
+    async def undo(self, version: int | None = None) -> CaptionChange | None:
         """Takes the decision of this number back, or the last of this sitting; None when there is nothing to undo.
 
         Raises ConflictError when another decision has replaced it, UsageError like `save`.
@@ -161,7 +161,7 @@ class CaptionSite:
             else:
                 self.decisions[caption.id] = step.before
             self.written -= 1
-        return Change(card=self.card(step.index), next=self._next(step.index), undone=undone)
+        return CaptionChange(card=self.card(step.index), next=self._next(step.index), undone=undone)
 
     def _record(self, caption: Caption, choice: Choice | None, text: str | None, truncated: bool) -> Caption:
         place = os.path.relpath(self.root / caption.image, self.log.path.resolve().parent)
@@ -184,7 +184,7 @@ class CaptionSite:
         choices = tuple((self.decisions[one.id].choice if one.id in self.decisions else None) for one in self.captions)
         captioner = self.captions[0].captioner if self.captions else ""
         at = self._next(-1) or 0
-        return json_response(Overview(annotator=str(self.log.evaluator), captioner=captioner, at=at, choices=choices))
+        return json_response(CaptionOverview(annotator=str(self.log.evaluator), captioner=captioner, at=at, choices=choices))
 
     async def _show_card(self, request: web.Request) -> web.StreamResponse:
         return json_response(self.card(self._index(request)))
@@ -205,7 +205,7 @@ class CaptionSite:
 
     async def _save(self, request: web.Request) -> web.StreamResponse:
         index = self._index(request)
-        return await change_response(request, Decision, lambda decision: self.save(index, decision))
+        return await change_response(request, CaptionDecision, lambda decision: self.save(index, decision))
 
     async def _take_back(self, request: web.Request) -> web.StreamResponse:
         return await change_response(request, UndoRequest, lambda asked: self.undo(asked.version))

@@ -22,7 +22,7 @@ from prill.errors import InputError, UsageError
 from prill.io.images import read_image
 from prill.types import Observation
 from prill.ui.annotate.history import ConflictError
-from prill.ui.annotate.session import Decision, Session
+from prill.ui.annotate.session import LabelDecision, LabelSession
 from prill.ui.templates import read_part, render
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ _HEADERS = {
 
 
 @contextlib.asynccontextmanager
-async def serving(session: Session | Site, port: int = 0) -> AsyncIterator[str]:
+async def serving(session: LabelSession | Site, port: int = 0) -> AsyncIterator[str]:
     """Serves the page while open; gives its address, with a token made for this time. Raises UsageError on a taken port.
 
     `port` 0 lets the system choose.
@@ -93,7 +93,7 @@ async def serving(session: Session | Site, port: int = 0) -> AsyncIterator[str]:
         listening.close()
 
 
-def application(session: Session | Site, port: int, token: str) -> web.Application:
+def application(session: LabelSession | Site, port: int, token: str) -> web.Application:
     """The routes, behind a guard that asks every request for the token and for a loopback name with this port."""
     from aiohttp import web
 
@@ -119,7 +119,7 @@ def application(session: Session | Site, port: int, token: str) -> web.Applicati
 
     app = web.Application(middlewares=[guard], client_max_size=_MAX_BODY)
     app.on_response_prepare.append(add_headers)
-    site = SessionSite(session) if isinstance(session, Session) else session
+    site = SessionSite(session) if isinstance(session, LabelSession) else session
 
     async def page(request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
@@ -139,7 +139,7 @@ def application(session: Session | Site, port: int, token: str) -> web.Applicati
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaveRequest(Decision):
+class SaveRequest(LabelDecision):
     """A decision, and the version of the card which it was decided on; None for any."""
 
     version: int | None = None
@@ -157,7 +157,7 @@ class SessionSite:
 
     home = "page"
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: LabelSession) -> None:
         self.session = session
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:

@@ -48,7 +48,7 @@ def pair_agreement(annotator: str, mine: Mapping[str, LabelRecord], theirs: Mapp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class LabelDecision:
     """What the annotator decided of one trajectory."""
 
     choice: Choice
@@ -57,7 +57,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LabelState:
     """What was recorded of one moment: whether there is a picture, how many characters of page text, and the rest."""
 
     picture: bool
@@ -67,7 +67,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class StepTurn:
     """A finished turn of the same conversation."""
 
     goal: str
@@ -75,7 +75,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class LabelCard:
     """One trajectory as the page shows it. `others` and `verdicts` are None while they must not be seen. `version` is the
     number of the decision `mine` in this sitting, 0 for one from before."""
 
@@ -87,19 +87,19 @@ class Card:
     site: str | None
     start_url: str | None
     agent: str | None
-    earlier: tuple[Turn, ...]
-    states: tuple[State, ...]
+    earlier: tuple[StepTurn, ...]
+    states: tuple[LabelState, ...]
     actions: tuple[Action, ...]
     thoughts: tuple[str | None, ...]
     answer: str | None
     error: str | None
-    mine: Decision | None
+    mine: LabelDecision | None
     others: tuple[LabelRecord, ...] | None
     verdicts: tuple[Verdict, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LabelEntry:
     """One line of the list to jump from."""
 
     goal: str
@@ -107,30 +107,30 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class LabelOverview:
     """The sitting as a whole. `at` is the first trajectory without a label, or the first of all. `pairs` is None when blind."""
 
     annotator: str
     at: int
-    entries: tuple[Entry, ...]
+    entries: tuple[LabelEntry, ...]
     broken: tuple[str, ...]
     pairs: tuple[PairAgreement, ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class LabelChange:
     """What a saved or undone label leaves: the new card, and the next trajectory without a label; None: there is none.
 
     `undone` is the decision that was taken back.
     """
 
-    card: Card
+    card: LabelCard
     next: int | None
     pairs: tuple[PairAgreement, ...] | None
-    undone: Decision | None = None
+    undone: LabelDecision | None = None
 
 
-class Session:
+class LabelSession:
     """`earlier` are labels of other files; those of other sources than people, and this annotator's own, are left out.
 
     `verdicts` are shown by `reveal`: before the label, after it, or never. Other people's labels are shown after it, or,
@@ -182,11 +182,11 @@ class Session:
         present = {name: theirs for name, theirs in self._labels_of_others.items() if theirs.keys() & self._places.keys()}
         return tuple(pair_agreement(name, mine, theirs) for name, theirs in sorted(present.items()))
 
-    def overview(self) -> Overview:
+    def overview(self) -> LabelOverview:
         """All that the page needs before the first card."""
         ids, goals = self.worklist.ids, self.worklist.goals
-        entries = (Entry(goal, _choice(self.log.mine.get(id))) for id, goal in zip(ids, goals, strict=True))
-        return Overview(
+        entries = (LabelEntry(goal, _choice(self.log.mine.get(id))) for id, goal in zip(ids, goals, strict=True))
+        return LabelOverview(
             annotator=self.log.annotator,
             at=self._next(-1) or 0,
             entries=tuple(entries),
@@ -194,7 +194,7 @@ class Session:
             pairs=self._visible_pairs(),
         )
 
-    def card(self, index: int) -> Card:
+    def card(self, index: int) -> LabelCard:
         """A trajectory by its place. What others say of it is there only once it has a label."""
         trajectory = self.worklist[index]
         id, task = trajectory.id, trajectory.task
@@ -202,7 +202,7 @@ class Session:
         after = mine is not None and self.reveal != "never"
         if after and (id in self._verdicts or any(id in labels for labels in self._labels_of_others.values())):
             self._revealed_choices.setdefault(id, cast(Choice, _choice(mine)))
-        return Card(
+        return LabelCard(
             index=index,
             version=self._history.version(index),
             id=id,
@@ -211,8 +211,8 @@ class Session:
             site=task.site,
             start_url=task.start_url,
             agent=trajectory.agent,
-            earlier=tuple(Turn(turn.task.goal, turn.answer) for turn in task.earlier),
-            states=tuple(State(bool(o.screenshot), len(o.text or ""), o.caption, o.url) for o in trajectory.observations),
+            earlier=tuple(StepTurn(turn.task.goal, turn.answer) for turn in task.earlier),
+            states=tuple(LabelState(bool(o.screenshot), len(o.text or ""), o.caption, o.url) for o in trajectory.observations),
             actions=tuple(step.action for step in trajectory.steps),
             thoughts=tuple(step.thought for step in trajectory.steps),
             answer=trajectory.answer,
@@ -222,7 +222,7 @@ class Session:
             verdicts=tuple(self._verdicts.get(id, ())) if after or self.reveal == "before" else None,
         )
 
-    async def save(self, index: int, decision: Decision, version: int | None = None) -> Change:
+    async def save(self, index: int, decision: LabelDecision, version: int | None = None) -> LabelChange:
         """Writes a decision; `version` is that of the card which it was decided on, None for any.
 
         Raises InputError for labels of steps that are not there, ConflictError when the card has another version by now,
@@ -243,7 +243,7 @@ class Session:
             self._revised.add(record.id)
         return self._change(index)
 
-    async def undo(self, version: int | None = None) -> Change | None:
+    async def undo(self, version: int | None = None) -> LabelChange | None:
         """Takes the decision of this number back, or the last of this sitting; None when there is nothing to undo.
 
         Raises ConflictError when another decision has replaced it, UsageError like `save`.
@@ -262,8 +262,8 @@ class Session:
             self.written -= 1
         return self._change(step.index, taken_back)
 
-    def _change(self, index: int, undone: Decision | None = None) -> Change:
-        return Change(card=self.card(index), next=self._next(index), pairs=self._visible_pairs(), undone=undone)
+    def _change(self, index: int, undone: LabelDecision | None = None) -> LabelChange:
+        return LabelChange(card=self.card(index), next=self._next(index), pairs=self._visible_pairs(), undone=undone)
 
     def _next(self, index: int) -> int | None:
         later = range(index + 1, len(self.worklist))
@@ -274,7 +274,7 @@ class Session:
         return None if self.reveal == "never" else self.pairs
 
 
-def _record(trajectory: Trajectory, decision: Decision, annotator: str) -> LabelRecord:
+def _record(trajectory: Trajectory, decision: LabelDecision, annotator: str) -> LabelRecord:
     places = [label.index for label in decision.steps]
     if len(set(places)) < len(places) or not all(0 <= place < len(trajectory.steps) for place in places):
         raise InputError(f"step labels must name each of the {len(trajectory.steps)} steps at most once, from 0")
@@ -296,8 +296,8 @@ def _choice(record: LabelRecord | None) -> Choice | None:
     return "success" if record.success else "failure"
 
 
-def _decision(record: LabelRecord | None) -> Decision | None:
+def _decision(record: LabelRecord | None) -> LabelDecision | None:
     choice = _choice(record)
     if record is None or choice is None:
         return None
-    return Decision(choice=choice, steps=record.steps or (), note=record.note or "")
+    return LabelDecision(choice=choice, steps=record.steps or (), note=record.note or "")

@@ -17,7 +17,7 @@ MAX_CALLS_TEXT = 80_000  # characters of all calls of a verdict: what comes afte
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CallLine:
     """One message: who speaks, and what. Pictures are named."""
 
     role: str
@@ -29,7 +29,7 @@ class Exchange:
     """One call as the page shows it; see `prill.transcripts.Call`."""
 
     model: str
-    messages: tuple[Line, ...]
+    messages: tuple[CallLine, ...]
     reply: str | None
     reasoning: str | None
     error: str | None
@@ -75,7 +75,7 @@ def exchanges(transcript: Transcript) -> Exchanges:
 def _exchange(call: Call) -> Exchange:
     return Exchange(
         model=call.model,
-        messages=tuple(Line(turn.role, cut("\n\n".join(map(_words, turn.parts)), MAX_CALL_TEXT)) for turn in call.messages),
+        messages=tuple(CallLine(turn.role, cut("\n\n".join(map(_words, turn.parts)), MAX_CALL_TEXT)) for turn in call.messages),
         reply=call.reply and cut(call.reply, MAX_CALL_TEXT),
         reasoning=call.reasoning and cut(call.reasoning, MAX_CALL_TEXT),
         error=call.error and cut(call.error, MAX_CALL_TEXT),

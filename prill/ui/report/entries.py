@@ -15,7 +15,7 @@ from prill.evaluators.meta.comparison import slice_value
 from prill.io.store import BadLine, encode, read_verdicts
 from prill.transcripts import transcript_folder
 from prill.types import Action, EvaluatorInfo, Findings, LabelRecord, Observation, Opinion, Step, Task, Trajectory, Verdict
-from prill.ui.report.pictures import Picture
+from prill.ui.report.pictures import ReportPicture
 
 MAX_TEXT = 4000  # characters of a state's text, a thought, an answer or a reason that the page keeps
 _MAX_WORDS = 600  # characters of a goal in the list, of a typed value, of a URL
@@ -48,7 +48,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ReportRow:
     """One trajectory in the list. `truth` and `outcomes` (one for each judge, as `scores`) are "" without a label or verdict.
 
     `parts` are its values of the keys that the list can be filtered by, None where it has none; see `slice_value`.
@@ -78,7 +78,7 @@ class Detail:
 
     trajectory: Trajectory | None
     notes: str
-    pictures: tuple[Picture | None, ...]
+    pictures: tuple[ReportPicture | None, ...]
     verdicts: tuple[Verdict | None, ...]
     labels: tuple[LabelRecord, ...]
     retry: Retry | None = None
@@ -117,7 +117,7 @@ def _names(columns: list[tuple[str, EvaluatorInfo]]) -> list[str]:
 
 def row(
     item: Trajectory | BadLine, judges: Sequence[Judge], labelled: bool, truth: bool | None, keys: Sequence[str] = ()
-) -> Row:
+) -> ReportRow:
     """The row of a trajectory, its `parts` by `keys`. `truth` counts when it is `labelled`; None is then undecided."""
     verdicts = [judge.verdicts.get(item.id) for judge in judges]
     outcomes = tuple(map(_verdict_outcome, verdicts))
@@ -125,7 +125,7 @@ def row(
     truth_outcome = _outcome(truth, "undecided") if labelled else ""
     if isinstance(item, BadLine):
         unknown = (None,) * len(keys)
-        return Row(
+        return ReportRow(
             id=item.id,
             goal="(this line could not be read)",
             truth=truth_outcome,
@@ -134,7 +134,7 @@ def row(
             parts=unknown,
             broken=item.message,
         )
-    return Row(
+    return ReportRow(
         id=item.id,
         goal=cut(item.task.goal, _MAX_WORDS),
         site=item.task.site,
@@ -160,7 +160,7 @@ def detail(
     item: Trajectory | BadLine,
     judges: Sequence[Judge],
     labels: Sequence[LabelRecord],
-    picture: Callable[[str], Picture],
+    picture: Callable[[str], ReportPicture],
     retry: Retry | None = None,
 ) -> Detail:
     """The detail of a trajectory, long texts cut."""

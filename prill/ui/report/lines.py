@@ -20,7 +20,7 @@ _SHAPES = ("M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0", "M-5 -5h10v10h-10z", "M0 -6l6
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class PlotPoint:
     """A share at a place, its interval, and what it is in words; `dots` are the single ones, (x, share), that it stands for."""
 
     x: float
@@ -32,11 +32,11 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """Points that belong together, in order."""
 
     name: str
-    points: Sequence[Point]
+    points: Sequence[PlotPoint]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Level:
 
 
 def line_chart(
-    title: str, across: str, lines: Sequence[Line], *, whole: bool = False, level: Level | None = None, close: bool = False
+    title: str, across: str, lines: Sequence[PlotLine], *, whole: bool = False, level: Level | None = None, close: bool = False
 ) -> str:
     """Shares from 0 to 1 over places: `whole` numbers from 0, or shares too. `close`: only the shares that there are, in tens.
 
@@ -78,7 +78,7 @@ def line_chart(
     return _picture(title, _LEFT, _LEFT + _WIDTH + 30, height, marks)
 
 
-def row_chart(title: str, names: Sequence[str], lines: Sequence[Line]) -> str:
+def row_chart(title: str, names: Sequence[str], lines: Sequence[PlotLine]) -> str:
     """Shares from 0 to 1 across, a row for each name; the `x` of a point is the number of its row, from 0.
 
     Marks of the first line are filled and have their intervals; those of the others, which it is compared with, are hollow.
@@ -130,7 +130,7 @@ def fitted(text: str, width: float, letter: float) -> str:
     return text if len(text) <= room else f"{text[: room // 2 - 1]}…{text[-room // 2 :]}"
 
 
-def _row_mark(i: int, name: str, point: Point, left: int, y: int) -> list[Markup]:
+def _row_mark(i: int, name: str, point: PlotPoint, left: int, y: int) -> list[Markup]:
     words, marks = f"{name}: {point.share:.1%} ({point.words})", []
     if not i:
         words += f", interval {point.low:.1%} to {point.high:.1%}"
@@ -144,7 +144,7 @@ def _row_look(i: int) -> dict[str, str]:
     return {"fill": "white" if i else _colour(i), "stroke": _colour(i), "stroke_width": "1.5"}
 
 
-def _drawn(line: Line, i: int, along: _HorizontalAxis, up: _Upward, shift: float) -> list[Markup]:
+def _drawn(line: PlotLine, i: int, along: _HorizontalAxis, up: _Upward, shift: float) -> list[Markup]:
     colour, shape = _colour(i), _shape(i)
     places = [(along(point.x) + shift, point) for point in line.points]
     path = "M" + "L".join(f"{x:.1f} {up(point.share):.1f}" for x, point in places)
@@ -214,7 +214,7 @@ class _Upward:
     greatest: float = 1.0
 
     @staticmethod
-    def around(lines: Sequence[Line], level: Level | None) -> _Upward:
+    def around(lines: Sequence[PlotLine], level: Level | None) -> _Upward:
         """From the tenth below all that is shown to the tenth above."""
         points = [point for line in lines for point in line.points]
         shown = [share for point in points for share in (point.low, point.high, *(dot for _, dot in point.dots))]

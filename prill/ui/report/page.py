@@ -27,9 +27,9 @@ from prill.io.outputs import check_output, writing
 from prill.io.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 from prill.ui.report.calls import packed_calls
-from prill.ui.report.entries import Judge, Retry, Row, detail, row, series_of
+from prill.ui.report.entries import Judge, ReportRow, Retry, detail, row, series_of
 from prill.ui.report.pictures import Pictures
-from prill.ui.report.summary import Contents, Summary, summary
+from prill.ui.report.summary import ReportContents, Summary, summary
 from prill.ui.templates import render_page
 
 # What the list can always be filtered by, where trajectories differ in it.
@@ -55,7 +55,7 @@ class _Overview:
     judges: tuple[str, ...]
     source: str
     parts: Sequence[str]
-    rows: Sequence[Row]
+    rows: Sequence[ReportRow]
 
 
 def write_report(
@@ -89,7 +89,7 @@ def write_report(
         by_id[label.id].append(label)
     label_source, gold = gold_labels((label for group in by_id.values() for label in group), source, truth)
     keys = list(dict.fromkeys((*_FILTER_KEYS, *(("attempt",) if retries is not None else ()), *by)))
-    rows: list[Row] = []
+    rows: list[ReportRow] = []
     chosen = [Counter[str]() for _ in calibrations]  # of the page's runs, those that a calibration was fitted to
     series: dict[tuple[object, ...], int] = {}
     try:
@@ -114,7 +114,7 @@ def write_report(
                 raise UsageError(
                     f"no trajectory has a value for {unknown[0]!r}; give task, or a key of the metadata", parameters=("by",)
                 )
-            contents = Contents(
+            contents = ReportContents(
                 rows=rows,
                 judges=judges,
                 labels=[label for group in by_id.values() for label in group if label.source == label_source],
@@ -143,7 +143,7 @@ def write_report(
     return ReportSummary(len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside, fitted)
 
 
-def _write_calls(spool: BinaryIO, judges: Sequence[Judge], rows: Sequence[Row]) -> None:
+def _write_calls(spool: BinaryIO, judges: Sequence[Judge], rows: Sequence[ReportRow]) -> None:
     for number, judge in enumerate(judges):
         calls = packed_calls(judge)
         for place, line in enumerate(rows):

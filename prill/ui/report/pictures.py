@@ -26,7 +26,7 @@ _MIME = {"JPEG": "image/jpeg", "WEBP": "image/webp", "PNG": "image/png", "GIF": 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class ReportPicture:
     """A screenshot as the page refers to it: `src` is a relative URL, `embedded` the number of a block in the page.
 
     Neither is given when the file is missing or no image. Width and height are in pixels of the file.
@@ -51,9 +51,9 @@ class Pictures:
         self.outside = 0
         self._folder = folder
         self._embed = embed
-        self._known: dict[str, Picture] = {}
+        self._known: dict[str, ReportPicture] = {}
 
-    def __call__(self, path: str) -> Picture:
+    def __call__(self, path: str) -> ReportPicture:
         """The picture; a file that cannot be opened is noted in `missing`."""
         if path not in self._known:
             picture = self._picture(path)
@@ -62,7 +62,7 @@ class Pictures:
             self._known[path] = picture
         return self._known[path]
 
-    def _picture(self, path: str) -> Picture:
+    def _picture(self, path: str) -> ReportPicture:
         name = os.path.basename(path)
         try:
             with open_image_file(path) as file:
@@ -70,12 +70,12 @@ class Pictures:
                 width, height = image.size
                 url = None if self._embed is None else _data_url(image, file)
         except (InputError, *DAMAGED):
-            return Picture(name=name)
+            return ReportPicture(name=name)
         if self._embed is None or url is None:
-            return Picture(name=name, width=width, height=height, src=self._link(path))
+            return ReportPicture(name=name, width=width, height=height, src=self._link(path))
         number = len(self._known)
         self._embed(number, url)
-        return Picture(name=name, width=width, height=height, embedded=number)
+        return ReportPicture(name=name, width=width, height=height, embedded=number)
 
     def _link(self, path: str) -> str:
         real = os.path.realpath(path)

@@ -20,7 +20,7 @@ from prill.evaluators.meta.comparison import mcnemar
 from prill.evaluators.meta.figure import Figure as AgreementFigure
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.types import LabelRecord, Usage, Verdict
-from prill.ui.report.entries import Judge, Outcome, Retry, Row
+from prill.ui.report.entries import Judge, Outcome, ReportRow, Retry
 from prill.ui.report.headline import headline
 from prill.ui.report.plots import Figure, Rule, Scored, curve_plot, reliability_plot, spending_plot
 from prill.ui.templates import dollars, percent, seconds
@@ -31,11 +31,11 @@ _LOWER = {"Brier score": "Brier score (lower is better)", "calibration error": "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
+class ReportContents:
     """What a page shows, as far as its summary needs it. `labels` are those of `source` alone; `calibrated_on` says of each
     calibration to how many of these trajectories it was fitted."""
 
-    rows: Sequence[Row]
+    rows: Sequence[ReportRow]
     judges: Sequence[Judge]
     labels: Sequence[LabelRecord]
     source: str
@@ -72,7 +72,7 @@ class Column:
     fitted: Overlap | None
 
     @staticmethod
-    def of(judge: Judge, number: int, contents: Contents, ids: set[str], tasks: dict[str, str]) -> Column:
+    def of(judge: Judge, number: int, contents: ReportContents, ids: set[str], tasks: dict[str, str]) -> Column:
         # In the order of their file, as `prill agree` takes them: the intervals are drawn, and so are the same there.
         verdicts = [verdict for id, verdict in judge.verdicts.items() if id in ids]
         labels = [label for label in contents.labels if label.id in ids]
@@ -235,7 +235,7 @@ class Summary:
     spending: str
 
 
-def summary(contents: Contents) -> Summary:
+def summary(contents: ReportContents) -> Summary:
     """The whole view. Figures are about the trajectories in the page, and nothing else."""
     ids = {row.id for row in contents.rows}
     tasks = {row.id: row.task for row in contents.rows if row.broken is None}
@@ -264,7 +264,7 @@ def _headlines(columns: Sequence[Column]) -> list[str]:
     ]
 
 
-def _facts(contents: Contents) -> list[tuple[str, str]]:
+def _facts(contents: ReportContents) -> list[tuple[str, str]]:
     rows, judges = contents.rows, contents.judges
     truth = Counter(row.truth for row in rows)
     facts = [(f"{len(rows):,}", "trajectories" if len(rows) != 1 else "trajectory")]
@@ -275,7 +275,7 @@ def _facts(contents: Contents) -> list[tuple[str, str]]:
     return [*facts, (str(len(judges)), "judges" if len(judges) != 1 else "judge")]
 
 
-def _notes(contents: Contents, columns: Sequence[Column]) -> list[str]:
+def _notes(contents: ReportContents, columns: Sequence[Column]) -> list[str]:
     rows = contents.rows
     broken = [row for row in rows if row.broken is not None]
     notes = [f"Not readable, and shown as such: {row.broken}" for row in broken[:20]]
@@ -304,9 +304,9 @@ def _cautions(columns: Sequence[Column]) -> list[str]:
     return [caution for column in columns if (caution := fitted_caution(column.judge.name, column.fitted))]
 
 
-def _attempts(contents: Contents) -> AttemptTable | None:
+def _attempts(contents: ReportContents) -> AttemptTable | None:
     """One row for each task that was tried again."""
-    tried: dict[int, list[Row]] = defaultdict(list)
+    tried: dict[int, list[ReportRow]] = defaultdict(list)
     for row in contents.rows:
         if row.series is not None:
             tried[row.series].append(row)
@@ -322,14 +322,14 @@ def _attempts(contents: Contents) -> AttemptTable | None:
     )
 
 
-def _attempt_row(rows: Sequence[Row], most: int, contents: Contents) -> AttemptRow:
+def _attempt_row(rows: Sequence[ReportRow], most: int, contents: ReportContents) -> AttemptRow:
     retries = [contents.retries.get(row.id) or Retry() for row in rows]
     attempts = [_attempt(row, retry, bool(contents.labels)) for row, retry in zip(rows, retries, strict=True)]
     ended = "no attempts left" if retries[-1].ended == "attempts" else (retries[-1].ended or "").replace("_", " ")
     return AttemptRow(rows[0].goal, [*attempts, *[None] * (most - len(rows))], ended)
 
 
-def _attempt(row: Row, retry: Retry, is_labelled: bool) -> Attempt:
+def _attempt(row: ReportRow, retry: Retry, is_labelled: bool) -> Attempt:
     said: Outcome = row.outcomes[0] if row.outcomes else ""
     words = f"{f'retry {row.attempt}' if row.attempt else 'first attempt'}: {said or 'no verdict'}"
     if is_labelled:
@@ -339,7 +339,7 @@ def _attempt(row: Row, retry: Retry, is_labelled: bool) -> Attempt:
     return Attempt(row.id, said, row.truth if is_labelled else None, words, retry.answer)
 
 
-def _agreement(contents: Contents, columns: Sequence[Column], tasks: Mapping[str, str]) -> AgreementTable:
+def _agreement(contents: ReportContents, columns: Sequence[Column], tasks: Mapping[str, str]) -> AgreementTable:
     compared = [(column, column.comparison) for column in columns if isinstance(column.comparison, Agreement)]
     found = [comparison for _, comparison in compared]
     names = list(dict.fromkeys(name for comparison in found for name in _figures(comparison)))
@@ -362,7 +362,7 @@ def _agreement(contents: Contents, columns: Sequence[Column], tasks: Mapping[str
     return AgreementTable(note, heads, rows, silent, _among_people(contents, tasks))
 
 
-def _among_people(contents: Contents, tasks: Mapping[str, str]) -> str | None:
+def _among_people(contents: ReportContents, tasks: Mapping[str, str]) -> str | None:
     """What the annotators reach among themselves; None where no trajectory has two of them."""
     labels = [label for label in contents.labels if label.id in tasks]
     people = annotator_agreement(labels, contents.source, tasks) if labels else None
@@ -407,12 +407,12 @@ def _constant_answer(comparison: Agreement) -> Cell:
     return Cell(f"{comparison.majority:.3f}", "always success" if comparison.majority_answer else "always failure")
 
 
-def judge_pairs(rows: Sequence[Row], names: Sequence[str]) -> list[JudgePair]:
+def judge_pairs(rows: Sequence[ReportRow], names: Sequence[str]) -> list[JudgePair]:
     """Every two judges: those who are unscored or silent on a trajectory differ from nobody there."""
     return [_judge_pair(rows, names, i, k) for i, k in combinations(range(len(names)), 2)]
 
 
-def _judge_pair(rows: Sequence[Row], names: Sequence[str], i: int, k: int) -> JudgePair:
+def _judge_pair(rows: Sequence[ReportRow], names: Sequence[str], i: int, k: int) -> JudgePair:
     both = [
         (row.truth, row.outcomes[i], row.outcomes[k])
         for row in rows
@@ -438,7 +438,7 @@ def _judge_pair(rows: Sequence[Row], names: Sequence[str], i: int, k: int) -> Ju
     )
 
 
-def _panels(contents: Contents, columns: Sequence[Column]) -> list[Panel]:
+def _panels(contents: ReportContents, columns: Sequence[Column]) -> list[Panel]:
     compared = [column for column in columns if isinstance(column.comparison, Agreement)]
     return [
         Panel(
@@ -463,7 +463,7 @@ def _own_point(column: Column) -> tuple[float, float] | None:
     return (hits / (hits + missed), hits / (hits + wrong)) if hits else None
 
 
-def _rule(judge: Judge, contents: Contents) -> Rule | None:
+def _rule(judge: Judge, contents: ReportContents) -> Rule | None:
     """The threshold that was asked for, else that of the judge's calibration, else the one it judged by itself."""
     own = judge.info.params.get("threshold")
     threshold = contents.threshold if contents.threshold is not None else own if isinstance(own, float) else None

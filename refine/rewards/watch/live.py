@@ -28,12 +28,12 @@ from prill.io.truth import gold_labels
 from prill.protocols import Evaluator, concurrency_of
 from prill.refine.rewards.loops import LoopThread
 from prill.refine.rewards.watch.records import WatchLog, WatchRecord, name_of, opinion_of, whole_verdicts
-from prill.refine.rewards.watch.signs import Tally, WatchReport
+from prill.refine.rewards.watch.signs import WatchReport, WatchTally
 from prill.refine.rewards.watch.spec import FEWEST, WatchSpec
 from prill.types import Opinion, Trajectory, Usage, Verdict
 
 _log = logging.getLogger("prill.rewards.watch")
-_MOST_WAITING = 1024  # verdicts that are not noted yet; each holds its trajectory
+_MAX_WAITING = 1024  # verdicts that are not noted yet; each holds its trajectory
 _AT_EXIT = 10.0  # seconds that what was seen may take to be noted when the process ends
 
 
@@ -75,7 +75,7 @@ class Watch:
         self._owner = os.getpid()
         # The first is held for a moment only, as rewards wait for it; the second while files are read and written.
         self._gate, self._lock = threading.Lock(), threading.RLock()
-        self._tally = Tally(self.spec, self._scores)
+        self._tally = WatchTally(self.spec, self._scores)
         self._log: WatchLog | None = None
         self._thread: LoopThread | None = None
         self._queue: asyncio.Queue[_Seen]
@@ -103,7 +103,7 @@ class Watch:
             if self._opened or self.spec.observations is None:
                 return
             self._opened = True
-            tally = Tally(self.spec, self._scores)
+            tally = WatchTally(self.spec, self._scores)
             self._log = WatchLog(self.spec.observations, self._name, tally.add)
             self._tally = tally
             if self._log.broken:
@@ -121,7 +121,7 @@ class Watch:
             self._begin_anew()
         seen = _Seen(None if isinstance(trajectory, BadLine) else trajectory, verdict)
         with self._gate:
-            if self._waiting >= _MOST_WAITING:
+            if self._waiting >= _MAX_WAITING:
                 self._lost += 1
                 return
             try:

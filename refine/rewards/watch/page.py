@@ -8,7 +8,7 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from prill.refine.rewards.watch.signs import Point, SignName, State, WatchReport
+from prill.refine.rewards.watch.signs import SeriesPoint, SignName, State, WatchReport
 from prill.ui.svg import el
 from prill.ui.templates import render_page
 
@@ -153,7 +153,7 @@ def _drawn(line: _Line, kind: str, last: int, place: int, marks: bool) -> list[M
 
 
 def _bands(report: WatchReport, last: int, names: Sequence[SignName]) -> list[Markup]:
-    def shown(point: Point) -> str:
+    def shown(point: SeriesPoint) -> str:
         states = [point.states.get(name) for name in names]
         return "alarm" if "alarm" in states else "notice" if "notice" in states else ""
 

@@ -23,7 +23,7 @@ State = Literal["alarm", "notice", "quiet", "unknown"]
 # The usual level, for each of the two directions that make a gap suspicious; the gap itself is tested much more strictly.
 _DIRECTION = 0.05
 _CHECKS = 8  # in the time of a window
-_MOST_POINTS = 400  # of the course that is kept for plots
+_MAX_POINTS = 400  # of the course that is kept for plots
 _NO_USAGE = Usage()
 # What the numbers of signs are; metrics have these names.
 FIGURES = {
@@ -102,7 +102,7 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class ChangedCanary:
     """A canary whose verdict is another one than at first."""
 
     id: str
@@ -122,7 +122,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SeriesPoint:
     """The figures of all signs after so many verdicts, and the states that they were in."""
 
     after: int
@@ -153,9 +153,9 @@ class WatchReport:
     verdicts: int = 0
     unscored: int = 0
     signs: tuple[Sign, ...] = ()
-    turned: tuple[Turned, ...] = ()
+    turned: tuple[ChangedCanary, ...] = ()
     rounds: tuple[Round, ...] = ()
-    course: tuple[Point, ...] = ()
+    course: tuple[SeriesPoint, ...] = ()
     usage: Usage = _NO_USAGE
     lost: int = 0
     trouble: str = ""
@@ -174,7 +174,7 @@ class _Canary:
     unscored: bool = False
 
 
-class Tally:
+class WatchTally:
     """Counts observations; `report` says where things stand. `scores` are those that drift is measured from, where they do not
     come from the first verdicts."""
 
@@ -194,7 +194,7 @@ class Tally:
         self.verdicts = self._unscored_verdicts = 0
         self._usage = Usage()
         self._signs: tuple[Sign, ...] = ()
-        self._course: list[Point] = []
+        self._course: list[SeriesPoint] = []
         self._every = 1  # of the points, kept
 
     @property
@@ -225,7 +225,7 @@ class Tally:
         """Where things stand with everything that was added."""
         self._look()
         turned = (
-            Turned(id, one.label, one.at_first, one.now)
+            ChangedCanary(id, one.label, one.at_first, one.now)
             for id, one in self._canaries.items()
             if one.at_first is not None and one.now is not None and one.at_first != one.now
         )
@@ -290,8 +290,8 @@ class Tally:
         states = {sign.name: sign.state for sign in self._signs}
         step = max(1, self._spec.window // _CHECKS) * self._every
         if self.verdicts % step == 0:
-            self._course.append(Point(self.verdicts, figures, states))
-        if len(self._course) > _MOST_POINTS:
+            self._course.append(SeriesPoint(self.verdicts, figures, states))
+        if len(self._course) > _MAX_POINTS:
             self._course = self._course[1::2]
             self._every *= 2
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from prill.runs.rollout import Session, session
+from prill.runs.rollout import RolloutSession, session
 from tests.commands.as_config import config
 
 
-async def made(*words: str) -> Session:
+async def made(*words: str) -> RolloutSession:
     """What the words ask to be played, as it is made before anything is."""
     model = () if "scripted" in words else ("--model", "m", "--base-url", "http://127.0.0.1:1")
     asked = config("miniwob", "--tasks", "click-link", "--policy", *words, *model, "-o", "out")

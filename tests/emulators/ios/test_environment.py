@@ -17,7 +17,7 @@ from prill.emulators.ios.environment import Ios, IosSpec
 from prill.emulators.ios.screen import combination, is_home_screen, read_elements
 from prill.emulators.ios.simulators import ios_tools
 from prill.emulators.requirements import Tool
-from prill.emulators.widgets import Element
+from prill.emulators.widgets import Widget
 from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.io.store import encode_trajectory
@@ -352,7 +352,7 @@ def test_flat_and_nested_trees_agree() -> None:
     outside = [node("Button", "below", (0, 800, 10, 10)), node("Button", "none", (5, 5, 0, 10))]
     flat = read_elements(json.dumps([top, plain, inner, *outside]), (400, 800))
     tree = {**top, "children": [{**plain, "children": [inner, *outside]}]}
-    button = Element("Button", "Back\nto [1]", (0.25, 0.25, 0.75, 0.375), 1, (("value", "'3'"), ("enabled", "false")))
-    assert read_elements(json.dumps(tree), (400, 800)) == [Element("Application", "Safari", (0, 0, 1, 1)), button]
+    button = Widget("Button", "Back\nto [1]", (0.25, 0.25, 0.75, 0.375), 1, (("value", "'3'"), ("enabled", "false")))
+    assert read_elements(json.dumps(tree), (400, 800)) == [Widget("Application", "Safari", (0, 0, 1, 1)), button]
     assert [element.name for element in flat] == ["Safari", "Back\nto [1]"]
     assert not is_home_screen(flat) and not is_home_screen([])

@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium
-from prill.emulators.shop import Play, Shop, shop_configs, shop_solutions
+from prill.emulators.shop import Shop, ShopPlay, shop_configs, shop_solutions
 from prill.emulators.shop.store import Store
 from prill.emulators.webarena.environment import Setup, WebArena, WebArenaSpec, setups_of
 from prill.emulators.webarena.login import Logins
@@ -215,7 +215,7 @@ LOOKS = (1001, 1002, 1003, 1004, 1005)
 
 
 async def play(environment: WebArena, number: int, lines: tuple[str, ...]) -> Trajectory:
-    trajectory = await run_episode(Play(lines), environment, task_of(CONFIGS[number]), id="one", max_steps=60)
+    trajectory = await run_episode(ShopPlay(lines), environment, task_of(CONFIGS[number]), id="one", max_steps=60)
     assert (trajectory.error, trajectory.metadata["ended_by"]) == (None, "agent")
     return trajectory
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.webarena.oracle import WebArenaOracle
 from prill.emulators.webarena.oracle_pages import ShopAccess, check_pages, post_url, read_call, shop_access
-from prill.emulators.webarena.tasks import Check, Contents, Mode, PageCheck, UndecidableError
+from prill.emulators.webarena.tasks import Check, Mode, PageCheck, PageContents, UndecidableError
 from tests.closing import closed
 
 from .conftest import MODES, config, ended
@@ -41,7 +41,7 @@ class Probe:
         self.page = page
 
     async def check(self, url: str, locator: str, mode: Mode = "paper", prep: tuple[str, ...] = (), **required: Any) -> Check:
-        target = PageCheck(url=url, locator=locator, required_contents=Contents(**required), prep_actions=prep)
+        target = PageCheck(url=url, locator=locator, required_contents=PageContents(**required), prep_actions=prep)
         (found,) = await check_pages([target], self.page, NOWHERE, mode, settle=1.5)
         return found
 

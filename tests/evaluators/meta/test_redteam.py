@@ -10,7 +10,7 @@ from prill.errors import UsageError
 from prill.evaluators.attacks.families import FAMILIES, Variant, families
 from prill.evaluators.meta.redteam import (
     AttackEffect,
-    Trial,
+    AttackTrial,
     effect,
     judge_attacked,
     measure,
@@ -201,8 +201,8 @@ def test_selection_of_attacks(tmp_path: Path) -> None:
         select_attacks(evaluator, [], tmp_path)
 
 
-def trial(truth: bool, before: bool | None, after: bool | None, task: str = "k", applies: bool = True) -> Trial:
-    return Trial(task=task, truth=truth, before=before, after=after, applies=applies)
+def trial(truth: bool, before: bool | None, after: bool | None, task: str = "k", applies: bool = True) -> AttackTrial:
+    return AttackTrial(task=task, truth=truth, before=before, after=after, applies=applies)
 
 
 def variant(name: str = "x", family: str | None = None, strength: float = 1.0) -> Variant:
@@ -286,9 +286,9 @@ async def test_labels_of_others_are_an_error(tmp_path: Path) -> None:
 
 
 def test_abstention_is_no_success() -> None:
-    def abstained(truth: bool, before: bool, after: bool, when: str) -> Trial:
+    def abstained(truth: bool, before: bool, after: bool, when: str) -> AttackTrial:
         flags = {"abstained_before": "before" in when, "abstained_after": "after" in when}
-        return Trial(task=f"k{when}{truth}", truth=truth, before=before, after=after, **flags)
+        return AttackTrial(task=f"k{when}{truth}", truth=truth, before=before, after=after, **flags)
 
     result = effect(
         variant(),

@@ -11,9 +11,19 @@ import pytest
 
 from prill.evaluators.metrics import wilson
 from prill.io.store import encode
-from prill.papers.bench import Run, Trial, bench_of, bench_picture, bench_text, read_paper, read_runs, share_of, solved
+from prill.papers.bench import (
+    BenchRun,
+    BenchTrial,
+    bench_of,
+    bench_picture,
+    bench_text,
+    read_paper,
+    read_runs,
+    share_of,
+    solved,
+)
 from prill.papers.bench.figures import Missing
-from prill.refine.outcomes import RESULTS, Results, TaskResult
+from prill.refine.outcomes import RESULTS, ReflexionResults, TaskResult
 from prill.types import EvaluatorInfo, Usage
 from tests.refine.retrying import Scribe
 from tests.refine.retrying import run as try_again
@@ -23,14 +33,14 @@ LETTERS = {"S": True, "F": False, "?": None}
 
 def run(
     task: str, seed: int = 0, trials: str = "S", *, group: str = "", cluster: str = "", missing: Missing | None = None
-) -> Run:
+) -> BenchRun:
     """One letter a trial: S, F, or ? for none. A trial is a number of actions that grows, and a call of 10 + 2 tokens."""
     usage = Usage(1, 10, 2, 0, 0.5)
-    made = tuple(Trial(success=LETTERS[letter], actions=i + 1, usage=usage) for i, letter in enumerate(trials))
-    return Run(task=task, seed=seed, group=group, cluster=cluster or task, trials=made, missing=missing)
+    made = tuple(BenchTrial(success=LETTERS[letter], actions=i + 1, usage=usage) for i, letter in enumerate(trials))
+    return BenchRun(task=task, seed=seed, group=group, cluster=cluster or task, trials=made, missing=missing)
 
 
-def runs(task: str, letters: str) -> list[Run]:
+def runs(task: str, letters: str) -> list[BenchRun]:
     """One trial a seed."""
     return [run(task, seed, letter, missing="undecided" if letter == "?" else None) for seed, letter in enumerate(letters)]
 
@@ -57,9 +67,9 @@ def test_every_task_counts_the_same() -> None:
     assert (share.success, share.decided) == (0.5, 6), "by episode it would be 4 of 6"
 
 
-def rewarded(task: str, *rewards: float | None) -> list[Run]:
-    made = (Trial(success=bool(reward and reward > 0), reward=reward) for reward in rewards)
-    return [Run(task=task, seed=seed, trials=(trial,)) for seed, trial in enumerate(made)]
+def rewarded(task: str, *rewards: float | None) -> list[BenchRun]:
+    made = (BenchTrial(success=bool(reward and reward > 0), reward=reward) for reward in rewards)
+    return [BenchRun(task=task, seed=seed, trials=(trial,)) for seed, trial in enumerate(made)]
 
 
 def test_part_of_a_reward_is_no_full_one() -> None:
@@ -71,10 +81,10 @@ def test_part_of_a_reward_is_no_full_one() -> None:
     assert unknown.overall.full is None and "| reward 1 |" not in bench_text(unknown)
 
 
-def came(task: str, *progress: float, missing: Missing | None = None) -> Run:
+def came(task: str, *progress: float, missing: Missing | None = None) -> BenchRun:
     """A trial for each; one that came to 1 succeeded, and with `missing` the last has no outcome."""
-    made = [Trial(success=far == 1, progress=far) for far in progress] + [Trial(success=None)] * (missing is not None)
-    return Run(task=task, seed=0, trials=tuple(made), missing=missing)
+    made = [BenchTrial(success=far == 1, progress=far) for far in progress] + [BenchTrial(success=None)] * (missing is not None)
+    return BenchRun(task=task, seed=0, trials=tuple(made), missing=missing)
 
 
 def test_progress_is_that_of_the_best_trial() -> None:
@@ -118,7 +128,7 @@ def test_tasks_that_are_all_alike_are_trials() -> None:
 
 
 def test_tasks_of_one_template_are_one_cluster() -> None:
-    def of(copies: int) -> list[Run]:
+    def of(copies: int) -> list[BenchRun]:
         return [
             run(f"{name}{i}", trials=letter, cluster=name)
             for name, letter in (("x", "S"), ("y", "S"), ("z", "F"))
@@ -166,7 +176,9 @@ def test_means_are_of_an_attempt() -> None:
     row = bench.overall
     assert (row.attempts, row.actions, row.calls, row.tokens, row.usd) == (4, (1 + 2 + 3 + 1) / 4, 1, 12, 0.5)
     assert (bench.usage.calls, bench.usage.usd) == (4, 2.0)
-    unknown = Run(task="c", seed=0, group="", cluster="c", trials=(Trial(success=True, usage=Usage(1, 5, 5, 0, None)),))
+    unknown = BenchRun(
+        task="c", seed=0, group="", cluster="c", trials=(BenchTrial(success=True, usage=Usage(1, 5, 5, 0, None)),)
+    )
     dear = bench_of([run("a"), unknown], benchmark="miniwob", agent="a")
     assert (dear.overall.usd, dear.overall.tokens) == (None, 11)
     assert "cost unknown" in bench_text(dear)
@@ -211,7 +223,7 @@ def test_tasks_on_no_list_are_said_to_be() -> None:
     assert bench.overall.success[0].success == 0.5
 
 
-async def played_again(folder: Path, truths: dict[str, Sequence[bool | None]], attempts: int, model: Scribe) -> list[Run]:
+async def played_again(folder: Path, truths: dict[str, Sequence[bool | None]], attempts: int, model: Scribe) -> list[BenchRun]:
     await try_again(folder, truths, None, model=model, attempts=attempts, stop_on_repeat=False)
     return read_runs(folder)
 
@@ -234,7 +246,7 @@ async def test_a_lesson_not_drawn_is_no_failure(tmp_path: Path) -> None:
 
 def test_what_never_began_is_told_by_its_name(tmp_path: Path) -> None:
     never = TaskResult(name="click-tab-2-s7", attempts=(), ended="not_begun")
-    results = Results(evaluator=EvaluatorInfo("oracle", "1"), attempts=1, tasks=(never,))
+    results = ReflexionResults(evaluator=EvaluatorInfo("oracle", "1"), attempts=1, tasks=(never,))
     (tmp_path / RESULTS).write_bytes(encode(results))
     (one,) = read_runs(tmp_path, {"click-tab-2": "somewhere"})
     assert (one.task, one.seed, one.group, one.trials, one.missing) == ("click-tab-2", 7, "somewhere", (), "could not begin")

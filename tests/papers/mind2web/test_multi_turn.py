@@ -11,7 +11,7 @@ import pytest
 from prill.cli import main
 from prill.errors import BudgetSpentError, EndpointError, TransportError, UnparsableError
 from prill.papers.mind2web.format import load
-from prill.papers.mind2web.multi_turn import Tally, even_runs, in_words, make_conversations, read_runs
+from prill.papers.mind2web.multi_turn import ConversationTally, even_runs, in_words, make_conversations, read_runs
 from prill.papers.mind2web.pages.state import read_state
 from prill.papers.mind2web.runs import ConversationsConfig, conversations
 from prill.protocols import LanguageModel
@@ -38,7 +38,7 @@ def task(id: str, goal: str, count: int = 2, website: str = "shop") -> dict[str,
 
 def make(
     tmp_path: Path, tasks: list[Any], model: LanguageModel | None = None, **options: Any
-) -> tuple[Tally, list[dict[str, Any]]]:
+) -> tuple[ConversationTally, list[dict[str, Any]]]:
     (tmp_path / "in.json").write_text(json.dumps(tasks))
     tally = asyncio.run(make_conversations(tmp_path / "in.json", tmp_path / "out.json", model, **options))
     return tally, json.loads((tmp_path / "out.json").read_text()) if (tmp_path / "out.json").exists() else []

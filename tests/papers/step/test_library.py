@@ -10,7 +10,7 @@ import pytest
 from prill.errors import UsageError
 from prill.models.prompts import estimate_tokens
 from prill.papers.step.agent import StepAgent, StepSpec
-from prill.papers.step.asking import Asking
+from prill.papers.step.asking import ChatPolicy
 from prill.papers.step.library import library_for, load_library, shipped_libraries
 from prill.policies.registry import make_policy
 from prill.testing.scripted import ScriptedModel
@@ -120,7 +120,7 @@ async def test_flat_prompt_has_everything(play: Play) -> None:
 @pytest.mark.parametrize("tokens", range(330, 620, 30))
 async def test_flat_prompt_keeps_its_budget(play: Play, folder: Path, tokens: int) -> None:
     text = await system(play, flat=True, flat_tokens=tokens)
-    agent = Asking(load_library(str(folder)))
+    agent = ChatPolicy(load_library(str(folder)))
     assert estimate_tokens(text) <= tokens
     assert agent.tokens(agent.library.flat()) > 330  # some of the budgets are too small for all of it
     assert text.count("EXAMPLE") == text.count("Response:\nREASON:") == text.count("\nACTION: ") - 1
@@ -137,7 +137,7 @@ def test_a_hopeless_budget_is_refused(play: Play) -> None:
 def test_every_shipped_library_loads(name: str) -> None:
     library = load_library(name)
     assert library.templates
-    asking = Asking(library)
+    asking = ChatPolicy(library)
     # The paper keeps every template under 4,000 tokens.
     sizes = {name: asking.tokens(template) for name, template in library.templates.items()}
     assert not {name: size for name, size in sizes.items() if size > 4000}

@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 
 from prill.emulators.shop import Shop
-from prill.papers.step.asking import Asking, Turn
+from prill.papers.step.asking import ChatPolicy, ReplyTurn
 from prill.papers.step.library import Template, library_for, load_library
 from prill.types import Task
 
@@ -68,7 +68,7 @@ def test_tasks_find_library_and_root(task: Task, library: str, root: str) -> Non
 
 @pytest.mark.parametrize(("library", "name"), TEMPLATES)
 def test_templates_stay_under_4000_tokens(library: str, name: str) -> None:
-    assert Asking(load_library(library)).tokens(template(library, name)) < 4000
+    assert ChatPolicy(load_library(library)).tokens(template(library, name)) < 4000
 
 
 @pytest.mark.parametrize(("library", "name"), TEMPLATES)
@@ -80,8 +80,8 @@ def test_templates_name_no_hosts(library: str, name: str) -> None:
 
 
 def test_user_pages_are_on_the_page_host() -> None:
-    asking = Asking(load_library("webarena"))
-    turn = Turn("find_user [x]", "[1] link 'Home'", url="http://localhost:9999/f/desks")
+    asking = ChatPolicy(load_library("webarena"))
+    turn = ReplyTurn("find_user [x]", "[1] link 'Home'", url="http://localhost:9999/f/desks")
     system = str(asking.messages(template("webarena", "find_user"), turn, called=True)[0].parts[0])
     assert "http://localhost:9999/user/NAME" in system
 

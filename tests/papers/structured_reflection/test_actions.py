@@ -5,32 +5,32 @@ from __future__ import annotations
 import pytest
 
 from prill.actions.webarena import UnreadableActionError
-from prill.papers.structured_reflection.actions import Order, action_of, line_of, planned_lines, read_order
+from prill.papers.structured_reflection.actions import PlannedOrder, action_of, line_of, planned_lines, read_order
 
 
 @pytest.mark.parametrize(
     ("line", "order"),
     [
-        ("click id=5", Order("click", "5")),
-        ("Tap 5", Order("click", "5")),
-        ("click the 2nd link id=7", Order("click", "7")),
-        ("click the button", Order("click")),
-        ('enter "a b" to id=7', Order("type", "7", "a b")),
-        ('enter "room id=3" to id=7', Order("type", "7", "room id=3")),
-        ('enter "x"', Order("type", None, "x")),
-        ("enter a b to id=7", Order("type", "7", "a b")),
-        ("type 'x' into id=7.", Order("type", "7", "x")),
-        ("type hello there", Order("type", None, "hello there")),
-        ("press ARROWDOWN x 3.", Order("press", None, "ArrowDown", 3)),
-        ("press down arrow", Order("press", None, "ArrowDown")),
-        ("press ENTER", Order("press", None, "Enter")),
-        ("press x", Order("press", None, "x")),
-        ("press hello", Order("type", None, "hello")),
-        ("hold ctrl", Order("hold", None, "Control")),
-        ("release SHIFT;", Order("release", None, "Shift")),
+        ("click id=5", PlannedOrder("click", "5")),
+        ("Tap 5", PlannedOrder("click", "5")),
+        ("click the 2nd link id=7", PlannedOrder("click", "7")),
+        ("click the button", PlannedOrder("click")),
+        ('enter "a b" to id=7', PlannedOrder("type", "7", "a b")),
+        ('enter "room id=3" to id=7', PlannedOrder("type", "7", "room id=3")),
+        ('enter "x"', PlannedOrder("type", None, "x")),
+        ("enter a b to id=7", PlannedOrder("type", "7", "a b")),
+        ("type 'x' into id=7.", PlannedOrder("type", "7", "x")),
+        ("type hello there", PlannedOrder("type", None, "hello there")),
+        ("press ARROWDOWN x 3.", PlannedOrder("press", None, "ArrowDown", 3)),
+        ("press down arrow", PlannedOrder("press", None, "ArrowDown")),
+        ("press ENTER", PlannedOrder("press", None, "Enter")),
+        ("press x", PlannedOrder("press", None, "x")),
+        ("press hello", PlannedOrder("type", None, "hello")),
+        ("hold ctrl", PlannedOrder("hold", None, "Control")),
+        ("release SHIFT;", PlannedOrder("release", None, "Shift")),
     ],
 )
-def test_lines_are_read_by_their_verb(line: str, order: Order) -> None:
+def test_lines_are_read_by_their_verb(line: str, order: PlannedOrder) -> None:
     assert read_order(line) == order
 
 

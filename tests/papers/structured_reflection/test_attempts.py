@@ -17,11 +17,11 @@ from prill.emulators.pool import Pool
 from prill.io.store import read_trajectories
 from prill.papers.structured_reflection.actions import action_of, clicked, line_of, read_order
 from prill.papers.structured_reflection.agent import FORCED, REPLAYED, StructuredReflection
-from prill.papers.structured_reflection.memory import Memory, Rules, memory_of
+from prill.papers.structured_reflection.memory import AttemptMemory, Rules, memory_of
 from prill.papers.structured_reflection.screen import read_screen
 from prill.protocols import Learner
-from prill.refine.outcomes import Results
-from prill.refine.reflexion import Challenge, Play, play_again
+from prill.refine.outcomes import ReflexionResults
+from prill.refine.reflexion import Challenge, PlaySettings, play_again
 from prill.refine.retries import RetrySpec
 from prill.refine.trials import solved_by, within
 from prill.types import Task, Trajectory
@@ -41,10 +41,10 @@ ATTEMPTS = 5
 class Played:
     """What came of all attempts, and their records by task."""
 
-    results: Results
+    results: ReflexionResults
     attempts: dict[str, list[Trajectory]]
 
-    def later(self) -> list[tuple[Trajectory, Trajectory, Memory]]:
+    def later(self) -> list[tuple[Trajectory, Trajectory, AttemptMemory]]:
         """Each attempt but the first, with the one before it and what its lessons say."""
         return [
             (before, attempt, memory_of(attempt.metadata["lessons"], Rules(target=clicked)))
@@ -58,7 +58,7 @@ async def played(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Play
     """Five attempts at each task, by the loop of `prill reflexion`, with the page's reward as judge."""
     out: Path = tmp_path_factory.mktemp("attempts")
     environment = MiniWoB(out / "images", text="html", boxes=True)
-    play: Play[Any] = Play(oracle=lambda one, attempt: one.grade(attempt))
+    play: PlaySettings[Any] = PlaySettings(oracle=lambda one, attempt: one.grade(attempt))
     pool: Pool[Any] = Pool([environment])
     try:
         challenges = [challenge(name) for name in TASKS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prill.papers.structured_reflection.actions import clicked
-from prill.papers.structured_reflection.memory import Memory, Note, Rules, memory_of, write_note
+from prill.papers.structured_reflection.memory import AttemptMemory, Note, Rules, memory_of, write_note
 
 RULES = Rules(target=clicked)
 
@@ -52,8 +52,8 @@ def test_keys_cannot_be_ruled_out() -> None:
     "text", ["Be more careful next time.", "[]", '{"step": 1}', "", '{"format": "another", "state": "FAILED"}', "\ud800"]
 )
 def test_what_is_no_note_is_counted(text: str) -> None:
-    assert memory_of([text], RULES) == Memory(unread=1)
+    assert memory_of([text], RULES) == AttemptMemory(unread=1)
 
 
 def test_notes_that_contradict_change_nothing() -> None:
-    assert memory_of([note(2, "click id=7", before=1)], RULES) == Memory(raw=("at 2: click id=7",))
+    assert memory_of([note(2, "click id=7", before=1)], RULES) == AttemptMemory(raw=("at 2: click id=7",))

@@ -14,7 +14,7 @@ from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.abstraction import abstract
 from prill.papers.synapse.agent import Synapse, SynapseSpec
 from prill.papers.synapse.growth import exemplar_of
-from prill.papers.synapse.memory import Abstraction, Entry, Exemplar, Memory, Turn
+from prill.papers.synapse.memory import Abstraction, Exemplar, ExemplarMemory, ExemplarTurn, MemoryEntry
 from prill.papers.synapse.prompting import messages_of, prompt_type, shown
 from prill.policies.registry import make_policy
 from prill.protocols import Message
@@ -32,20 +32,24 @@ TASK = Task(id="t", goal="Tick a and c.", site="click-checkboxes", platform="web
 PLAIN = Abstraction()
 
 
-def entry(name: str, *steps: Turn, count: int = 1, way: Abstraction = PLAIN) -> Entry:
-    return Entry(name, (Exemplar(name, f"Task: {name}", name, steps),) * count, way)
+def entry(name: str, *steps: ExemplarTurn, count: int = 1, way: Abstraction = PLAIN) -> MemoryEntry:
+    return MemoryEntry(name, (Exemplar(name, f"Task: {name}", name, steps),) * count, way)
 
 
-def memory(*entries: Entry) -> Memory:
+def memory(*entries: MemoryEntry) -> ExemplarMemory:
     exemplars = [exemplar for entry in entries for exemplar in entry.exemplars]
-    return Memory(exemplars, {entry.name: entry.abstraction for entry in entries}, embedder=TfidfEmbedder())
+    return ExemplarMemory(exemplars, {entry.name: entry.abstraction for entry in entries}, embedder=TfidfEmbedder())
 
 
-RAW, SEEN = Turn("pass", state="<p>"), Turn("pass", state="<p>", observation="words")
+RAW, SEEN = ExemplarTurn("pass", state="<p>"), ExemplarTurn("pass", state="<p>", observation="words")
 
 
 async def steps(
-    model: ScriptedModel, known: Memory | None = None, task: Task = TASK, pages: Sequence[str] = (PAGE,), **options: object
+    model: ScriptedModel,
+    known: ExemplarMemory | None = None,
+    task: Task = TASK,
+    pages: Sequence[str] = (PAGE,),
+    **options: object,
 ) -> list[Step]:
     policy = Synapse(model, SynapseSpec(**options), opened=known or memory(entry("click-checkboxes", RAW)))  # type: ignore[arg-type]
     policy.reset(task)
@@ -63,7 +67,7 @@ def texts(messages: Sequence[Message]) -> list[str]:
     ("task", "known", "abstraction", "expected"),
     [
         ("click-button", entry("click-button", RAW), "listed", "state_act"),
-        ("click-pie", entry("click-pie", Turn("pass", observation="o")), "listed", "obs_act"),
+        ("click-pie", entry("click-pie", ExemplarTurn("pass", observation="o")), "listed", "obs_act"),
         ("terminal", entry("terminal", SEEN, SEEN), "listed", "multi_obs_act"),
         ("terminal", entry("terminal", SEEN, SEEN), "none", "multi_state_act"),
         ("login-user", entry("login-user-popup", SEEN, SEEN), "listed", "multi_state_act"),
@@ -71,7 +75,7 @@ def texts(messages: Sequence[Message]) -> list[str]:
         ("click-menu", entry("click-menu", RAW), "auto", "state_act"),
     ],
 )
-async def test_each_task_has_its_prompt_type(task: str, known: Entry, abstraction: str, expected: str) -> None:
+async def test_each_task_has_its_prompt_type(task: str, known: MemoryEntry, abstraction: str, expected: str) -> None:
     model = ScriptedModel(lambda messages: "words" if messages[0].role == "user" else "```\npass\n```")
     policy = Synapse(model, SynapseSpec(abstraction=abstraction), opened=memory(known))  # type: ignore[arg-type]
     policy.reset(Task(id="t", goal="g", site=task))
@@ -82,13 +86,13 @@ async def test_each_task_has_its_prompt_type(task: str, known: Entry, abstractio
 def test_raw_pages_have_fewer_exemplars() -> None:
     assert len(shown(entry("terminal", SEEN, SEEN, count=3), "multi_state_act", "terminal")) == 1
     assert len(shown(entry("terminal", SEEN, SEEN, count=3), "multi_obs_act", "terminal")) == 3
-    assert not shown(entry("a", Turn("pass", observation="o")), "state_act", "a")
+    assert not shown(entry("a", ExemplarTurn("pass", observation="o")), "state_act", "a")
     with pytest.raises(ContextTooLongError, match="click-pie cannot be played without an abstraction"):
         shown(entry("click-pie", RAW), "state_act", "click-pie")
 
 
 def test_messages_of_single_turn_tasks() -> None:
-    pie = entry("click-pie", Turn("agent.press('enter')", observation="press it"), count=8)
+    pie = entry("click-pie", ExemplarTurn("agent.press('enter')", observation="press it"), count=8)
     found = texts(messages_of("obs_act", pie.exemplars, "", "goal", (), "now"))
     assert [text.partition(":")[0] for text in found] == ["system", *("user", "assistant") * 8, "user"]
     assert found[1] == f"user: Observation:\n[page {NONCE}]\npress it\n[/page {NONCE}]\nAction:"
@@ -101,7 +105,9 @@ def test_messages_of_single_turn_tasks() -> None:
 def test_messages_of_tasks_with_turns() -> None:
     known = entry("terminal", SEEN, SEEN, count=3)
     assert prompt_type(known, True) == "multi_obs_act"
-    found = texts(messages_of("multi_obs_act", known.exemplars, "", "goal", [Turn("pass", observation="before")], "now"))
+    found = texts(
+        messages_of("multi_obs_act", known.exemplars, "", "goal", [ExemplarTurn("pass", observation="before")], "now")
+    )
     assert len(found) == 1 + 3 * (1 + 4) + 1 + 2 + 1
     assert found[16] == "user: Task: goal\nTrajectory:"
     assert "before" in found[17] and "now" in found[19]
@@ -213,9 +219,9 @@ async def test_without_memory_a_twin_is_borrowed() -> None:
 
 
 async def test_the_nearest_exemplars_come_last() -> None:
-    known = Memory(
+    known = ExemplarMemory(
         [
-            Exemplar("a", f"Task: {words}", words, (Turn(f"agent.type('{words}')", "<p>"),))
+            Exemplar("a", f"Task: {words}", words, (ExemplarTurn(f"agent.type('{words}')", "<p>"),))
             for words in ("ticks", "tick a", "b")
         ],
         embedder=TfidfEmbedder(),
@@ -284,7 +290,7 @@ async def test_cut_code_falls_back_to_words() -> None:
 
 
 async def test_a_fall_back_needs_no_instruction() -> None:
-    known = entry("click-pie", Turn("pass", observation="o"), way=Abstraction(code=("<state>",)))
+    known = entry("click-pie", ExemplarTurn("pass", observation="o"), way=Abstraction(code=("<state>",)))
     model = ScriptedModel(["no code", "the words", "```\npass\n```"])
     await steps(model, memory(known), Task(id="t", goal="g", site="click-pie"))
     assert texts(model.seen[1])[0].startswith("user: State:\n")

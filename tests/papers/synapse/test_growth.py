@@ -15,7 +15,7 @@ from prill.io.store import encode, write_labels, write_trajectories
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.growth import exemplar_of, grow, xpath_of
 from prill.papers.synapse.html import Page
-from prill.papers.synapse.memory import Memory
+from prill.papers.synapse.memory import ExemplarMemory
 from prill.papers.synapse.runs import ExemplarsConfig, exemplars
 from prill.papers.synapse.sandbox import find_now
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
@@ -46,8 +46,8 @@ def verdict(id: str, score: float = 0.9, **more: object) -> Verdict:
     return Verdict(**{"id": id, "success": score >= 0.5, "score": score, "evaluator": JUDGE, **more})  # type: ignore[arg-type]
 
 
-def empty() -> Memory:
-    return Memory([], embedder=TfidfEmbedder())
+def empty() -> ExemplarMemory:
+    return ExemplarMemory([], embedder=TfidfEmbedder())
 
 
 def test_recorded_actions_become_calls() -> None:
@@ -170,7 +170,7 @@ def test_the_verb_makes_and_extends_a_memory(tmp_path: Path, capsys: pytest.Capt
     assert main([*words, "--threshold", "0.7", "--labels", str(tmp_path / "l.jsonl"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told == {"added": 2, "exemplars": 2, "left_out": {"below the threshold": 1}, "wrong": 1, "unlabelled": 0}
-    assert [exemplar.source for exemplar in Memory.load(tmp_path / "memory", TfidfEmbedder()).exemplars] == ["x", "y"]
+    assert [exemplar.source for exemplar in ExemplarMemory.load(tmp_path / "memory", TfidfEmbedder()).exemplars] == ["x", "y"]
     config = ExemplarsConfig(
         trajectories=[tmp_path / "t.jsonl"],
         verdicts=tmp_path / "v.jsonl",

@@ -12,7 +12,7 @@ from prill.episodes.loop import run_episode
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.agent import Synapse, SynapseSpec
 from prill.papers.synapse.html import Page
-from prill.papers.synapse.memory import Memory
+from prill.papers.synapse.memory import ExemplarMemory
 from prill.papers.synapse.sandbox import find
 from prill.policies.registry import make_policy
 from prill.testing import ScriptedModel
@@ -55,7 +55,7 @@ async def test_tasks_are_solved_by_exemplars(environment: MiniWoB) -> None:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_exemplars_solve_their_own_seed(environment: MiniWoB) -> None:
-    memory, came = Memory.load(None, TfidfEmbedder()), {}
+    memory, came = ExemplarMemory.load(None, TfidfEmbedder()), {}
     for name in REPLAYED:
         entry = memory.entry(name)
         assert entry is not None

@@ -18,7 +18,7 @@ from prill.models.ledger import Budget, spending_from
 from prill.models.local.weights import folder_hash
 from prill.papers.embedders import EndpointEmbedder, LocalEmbedder, TfidfEmbedder, _read_answer, make_embedder
 from prill.papers.synapse.calls import first_block
-from prill.papers.synapse.memory import Exemplar, Memory, Turn, key_text
+from prill.papers.synapse.memory import Exemplar, ExemplarMemory, ExemplarTurn, key_text
 from prill.papers.synapse.prompting import task_table
 from prill.papers.synapse.sandbox import run_block
 from prill.protocols import Message
@@ -33,7 +33,7 @@ def saved(rows: list[Any]) -> bytes:
 
 
 def exemplar(name: str, key: str, *actions: str) -> Exemplar:
-    return Exemplar(name, key, key, tuple(Turn(action, state="<p>") for action in actions))
+    return Exemplar(name, key, key, tuple(ExemplarTurn(action, state="<p>") for action in actions))
 
 
 class Fixed:
@@ -48,17 +48,17 @@ class Fixed:
 
 async def test_three_nearest_keys_vote() -> None:
     keys = {"a": "0 0", "b": "1 0", "c": "0 1", "far": "9 9"}
-    memory = Memory([exemplar(name[0], key, "pass") for name, key in keys.items()], embedder=Fixed())
+    memory = ExemplarMemory([exemplar(name[0], key, "pass") for name, key in keys.items()], embedder=Fixed())
     assert [(round(d, 3), e.name) for d, e in await memory.nearest("0 0")] == [(0.0, "a"), (1.0, "b"), (1.0, "c")]
     assert await memory.vote("0 0") == "a", "three names: the nearest wins"
-    twice = Memory([*memory.exemplars, exemplar("b", "0.5 0", "pass")], embedder=Fixed())
+    twice = ExemplarMemory([*memory.exemplars, exemplar("b", "0.5 0", "pass")], embedder=Fixed())
     assert await twice.vote("0 0") == "b"
-    assert await Memory([], embedder=TfidfEmbedder()).vote("0 0") is None
+    assert await ExemplarMemory([], embedder=TfidfEmbedder()).vote("0 0") is None
 
 
 async def test_a_grown_memory_leaves_the_old_as_it_was() -> None:
     """Words are weighed anew with every text: neither memory may see the other's weights."""
-    memory = Memory([exemplar("a", "red apple", "pass"), exemplar("b", "green pear", "pass")], embedder=TfidfEmbedder())
+    memory = ExemplarMemory([exemplar("a", "red apple", "pass"), exemplar("b", "green pear", "pass")], embedder=TfidfEmbedder())
     before = await memory.distances("a pear")
     grown = memory.with_more([exemplar("c", "blue plum and cherry", "pass")])
     assert await grown.vote("plum", 1) == "c"
@@ -66,7 +66,7 @@ async def test_a_grown_memory_leaves_the_old_as_it_was() -> None:
 
 
 async def test_keys_without_steps_only_find() -> None:
-    memory = Memory([exemplar("a", "0 0"), exemplar("a", "5 5", "pass"), exemplar("b", "1 1")], embedder=Fixed())
+    memory = ExemplarMemory([exemplar("a", "0 0"), exemplar("a", "5 5", "pass"), exemplar("b", "1 1")], embedder=Fixed())
     assert await memory.vote("0 0", 1) == "a"
     entry = memory.entry("a")
     assert entry is not None and len(entry.exemplars) == 1
@@ -74,9 +74,9 @@ async def test_keys_without_steps_only_find() -> None:
 
 
 async def test_a_saved_memory_is_the_same(tmp_path: Path) -> None:
-    memory = Memory([exemplar("a", "0 0", "pass"), exemplar("b", "1 2", "pass", "pass")], embedder=Fixed())
+    memory = ExemplarMemory([exemplar("a", "0 0", "pass"), exemplar("b", "1 2", "pass", "pass")], embedder=Fixed())
     await memory.save(tmp_path)
-    again = Memory.load(tmp_path, Fixed())
+    again = ExemplarMemory.load(tmp_path, Fixed())
     assert (again.exemplars, again.hash) == (memory.exemplars, memory.hash)
     assert np.array_equal(await again.vectors(), np.array([[0, 0], [1, 2]], np.float32))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -89,11 +89,11 @@ async def test_a_saved_memory_is_the_same(tmp_path: Path) -> None:
 
 
 async def test_embedders_are_never_mixed(tmp_path: Path) -> None:
-    await Memory([exemplar("a", "0 0", "pass")], embedder=Fixed()).save(tmp_path)
+    await ExemplarMemory([exemplar("a", "0 0", "pass")], embedder=Fixed()).save(tmp_path)
     with pytest.raises(UsageError, match="its vectors are those of fixed, not of other"):
-        Memory.load(tmp_path, Fixed("other"))
+        ExemplarMemory.load(tmp_path, Fixed("other"))
     with pytest.raises(UsageError, match="not of tfidf"):
-        Memory.load(tmp_path, TfidfEmbedder())
+        ExemplarMemory.load(tmp_path, TfidfEmbedder())
 
 
 @pytest.mark.parametrize(
@@ -109,27 +109,27 @@ async def test_embedders_are_never_mixed(tmp_path: Path) -> None:
     ],
 )
 async def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    await Memory([exemplar("a", "0 0", "pass")], embedder=Fixed()).save(tmp_path)
+    await ExemplarMemory([exemplar("a", "0 0", "pass")], embedder=Fixed()).save(tmp_path)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError, match=f"{name}: has changed"):
-        Memory.load(tmp_path, Fixed())
+        ExemplarMemory.load(tmp_path, Fixed())
     Checksums(tmp_path).renew()
     with pytest.raises(UsageError, match=message):
-        Memory.load(tmp_path, Fixed())
+        ExemplarMemory.load(tmp_path, Fixed())
 
 
 async def test_a_line_can_be_taken_out(tmp_path: Path) -> None:
     """Vectors of other lines are never taken for those of the ones that are left."""
-    await Memory([exemplar("a", "0 0", "pass"), exemplar("b", "9 9", "pass")], embedder=Fixed()).save(tmp_path)
+    await ExemplarMemory([exemplar("a", "0 0", "pass"), exemplar("b", "9 9", "pass")], embedder=Fixed()).save(tmp_path)
     lines = (tmp_path / "exemplars.jsonl").read_bytes().splitlines(keepends=True)
     for changed in (lines[1:], lines[::-1]):
         (tmp_path / "exemplars.jsonl").write_bytes(b"".join(changed))
         Checksums(tmp_path).renew()
         with pytest.raises(UsageError, match="delete vectors.npy"):
-            Memory.load(tmp_path, Fixed())
+            ExemplarMemory.load(tmp_path, Fixed())
     (tmp_path / "vectors.npy").unlink()
     Checksums(tmp_path).renew()
-    assert (await Memory.load(tmp_path, Fixed()).vectors()).tolist() == [[9, 9], [0, 0]]
+    assert (await ExemplarMemory.load(tmp_path, Fixed()).vectors()).tolist() == [[9, 9], [0, 0]]
 
 
 async def test_tfidf_goes_by_shared_rare_words() -> None:
@@ -188,8 +188,8 @@ async def test_an_empty_memory_is_saved_and_read(tmp_path: Path) -> None:
     """Nothing was accepted yet: no embedder is asked about no texts."""
     for embedder in (TfidfEmbedder(), Fixed(), LocalEmbedder("no/such"), EndpointEmbedder("m", base_url="http://localhost:1")):
         folder = tmp_path / type(embedder).__name__
-        await Memory([], embedder=embedder).save(folder)
-        assert await Memory.load(folder, embedder).vote("Task: a") is None
+        await ExemplarMemory([], embedder=embedder).save(folder)
+        assert await ExemplarMemory.load(folder, embedder).vote("Task: a") is None
 
 
 async def test_growing_embeds_only_what_is_new(tmp_path: Path) -> None:
@@ -202,14 +202,14 @@ async def test_growing_embeds_only_what_is_new(tmp_path: Path) -> None:
             self.asked += texts
             return await super().embed(texts)
 
-    first = Memory([exemplar("a", "0 0", "pass")], embedder=Counting())
+    first = ExemplarMemory([exemplar("a", "0 0", "pass")], embedder=Counting())
     await first.save(tmp_path)
     embedder = Counting()
-    more = Memory.load(tmp_path, embedder).with_more([exemplar("b", "1 1", "pass"), exemplar("c", "2 2", "pass")])
+    more = ExemplarMemory.load(tmp_path, embedder).with_more([exemplar("b", "1 1", "pass"), exemplar("c", "2 2", "pass")])
     kept = await more.only([0, 2])
     await kept.save(tmp_path)
     assert embedder.asked == ["1 1", "2 2"]
-    assert (await Memory.load(tmp_path, embedder).vectors()).tolist() == [[0, 0], [2, 2]]
+    assert (await ExemplarMemory.load(tmp_path, embedder).vectors()).tolist() == [[0, 0], [2, 2]]
     with pytest.raises(UsageError, match="gave a vector of 3 numbers, and the memory's have 2"):
         await kept.with_more([exemplar("d", "1 2 3")]).vectors()
 
@@ -239,7 +239,7 @@ def test_the_papers_own_files_are_read(tmp_path: Path) -> None:
     multi = {"demo": [{"task": "t", "trajectory": [{"state": "s", "obs": "o", "act": "pass"}] * 2}], "filter_prompt": ["", "x"]}
     (tmp_path / "exemplars.json").write_text(json.dumps({"one": single, "two": multi}))
     (tmp_path / "specifiers.json").write_text(json.dumps({"one": ["Task: a"] * 5, "two": ["Task: b"] * 5}))
-    memory = Memory.load(tmp_path, TfidfEmbedder())
+    memory = ExemplarMemory.load(tmp_path, TfidfEmbedder())
     one, two = memory.entry("one"), memory.entry("two")
     assert one is not None and two is not None
     assert sum(1 for e in memory.exemplars if e.key) == 10
@@ -247,7 +247,7 @@ def test_the_papers_own_files_are_read(tmp_path: Path) -> None:
     assert (two.has_turns, len(two.exemplars[0].steps), two.abstraction.instructions) == (True, 2, ("", "x"))
     (tmp_path / "exemplars.json").write_text("[]")
     with pytest.raises(UsageError, match="not the paper's"):
-        Memory.load(tmp_path, TfidfEmbedder())
+        ExemplarMemory.load(tmp_path, TfidfEmbedder())
 
 
 def test_the_split_is_48_16_and_64_tasks() -> None:
@@ -259,7 +259,7 @@ def test_the_split_is_48_16_and_64_tasks() -> None:
 
 async def test_shipped_exemplars_find_their_task() -> None:
     """Leave one out, as in the spec of the paper's own keys, where it is 226 of 240: 3 neighbours, majority."""
-    shipped = Memory.load(None, TfidfEmbedder())
+    shipped = ExemplarMemory.load(None, TfidfEmbedder())
     rows = await shipped.vectors()
     alike = rows @ rows.T
     np.fill_diagonal(alike, -1)
@@ -279,7 +279,7 @@ async def test_shipped_exemplars_find_their_task() -> None:
 
 async def test_code_gives_the_words_on_record() -> None:
     """The example code of each prompt, run on the pages of the exemplars: its words are theirs."""
-    shipped = Memory.load(None, TfidfEmbedder())
+    shipped = ExemplarMemory.load(None, TfidfEmbedder())
     for name, way in shipped.abstractions.items():
         entry = shipped.entry(name)
         assert entry is not None, name

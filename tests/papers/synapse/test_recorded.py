@@ -15,7 +15,7 @@ from prill.io.store import write_trajectories
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.mind2web.pages.state import PageState
 from prill.papers.mind2web.pages.steps import Marking, asked_of
-from prill.papers.synapse.memory import Memory
+from prill.papers.synapse.memory import ExemplarMemory
 from prill.papers.synapse.prompting import tokens_of
 from prill.papers.synapse.recorded import RecordedSpec, RecordedSynapse, action_of, exemplar_of, key_of, memory_of
 from prill.policies.registry import make_policy
@@ -44,7 +44,7 @@ TRAIN = [
 ]
 
 
-def known() -> Memory:
+def known() -> ExemplarMemory:
     return memory_of(TRAIN, TfidfEmbedder())
 
 

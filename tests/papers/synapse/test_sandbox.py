@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from prill.papers.synapse import jail
-from prill.papers.synapse.jail import MOST_CALLS, MOST_CHARS
+from prill.papers.synapse.jail import MAX_CALLS, MAX_CHARS
 from prill.papers.synapse.sandbox import CodeFailedError, _calls, _places, _record, _text, run_code
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter of system calls is that of Linux")
@@ -66,9 +66,9 @@ def test_a_forged_answer_comes_to_nothing(answer: bytes) -> None:
         [["type", "x", "y"]],
         ["type"],
         [["type", "\ud800"]],
-        [["type", "x"]] * (MOST_CALLS + 1),
+        [["type", "x"]] * (MAX_CALLS + 1),
         [["type", "x" * 200]] * 150,
-        [["type", "x" * MOST_CHARS], ["type", "x"]],
+        [["type", "x" * MAX_CHARS], ["type", "x"]],
     ],
 )
 def test_forged_calls_come_to_nothing(calls: list[object]) -> None:
@@ -112,9 +112,9 @@ async def test_refused_code_comes_to_nothing(code: str, why: str) -> None:
 
 
 async def test_a_long_result_is_refused() -> None:
-    assert f"{MOST_CHARS} are allowed" in await failure(f"obs = 'x' * {MOST_CHARS + 1}")
+    assert f"{MAX_CHARS} are allowed" in await failure(f"obs = 'x' * {MAX_CHARS + 1}")
     assert "more than" in await failure("obs = 'x' * 10**7")
-    assert len(await run_code(f"obs = 'x' * {MOST_CHARS}", NAMES)) == MOST_CHARS
+    assert len(await run_code(f"obs = 'x' * {MAX_CHARS}", NAMES)) == MAX_CHARS
 
 
 async def test_an_endless_loop_is_ended() -> None:

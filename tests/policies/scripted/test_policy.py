@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prill.errors import UsageError
-from prill.policies.miniwob_text import Page
+from prill.policies.miniwob_text import TextPage
 from prill.policies.scripted.policy import Behaviour, ScriptedPolicy
 from prill.policies.scripted.scripts import SCRIPTS
 from prill.types import Action, Observation, Task
@@ -26,7 +26,7 @@ async def actions(behaviour: Behaviour) -> list[Action]:
 
 
 def test_page_is_read_into_elements() -> None:
-    page = Page.read('row\n  text "a \\"b\\" #1"\n  textbox "Tags:" #2 value "x" focused\nbutton "OK"')
+    page = TextPage.read('row\n  text "a \\"b\\" #1"\n  textbox "Tags:" #2 value "x" focused\nbutton "OK"')
     row, text, box, button = page.elements
     assert row.inside == (text, box)
     assert text.name == 'a "b" #1'

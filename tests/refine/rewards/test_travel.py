@@ -16,7 +16,7 @@ from PIL import Image
 from prill import Action, Observation, Step, Task, Trajectory, write_trajectories
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
-from prill.refine.rewards import Recorded, column_of, item_of, pack, refer, single_step, travel
+from prill.refine.rewards import IndexedTrajectories, column_of, item_of, pack, refer, single_step, travel
 
 
 def png(color: str) -> bytes:
@@ -58,7 +58,7 @@ def test_images_travel_inside_the_json() -> None:
 
 def test_images_stay_below_a_folder(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "runs" / "t.jsonl", [recording()])
-    trajectory = Recorded(tmp_path / "runs" / "t.jsonl")["tea-1"]
+    trajectory = IndexedTrajectories(tmp_path / "runs" / "t.jsonl")["tea-1"]
     packed = pack(trajectory, root=tmp_path)
     assert str(tmp_path) not in packed
     assert pictures(item_of(packed, root=tmp_path)) == [png("red"), png("green")]
@@ -79,7 +79,7 @@ def test_places_of_recordings_are_found(tmp_path: Path, form: object) -> None:
 def test_what_is_appended_later_is_found(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     write_trajectories(path, [replace(recording(), steps=(), final=None, task=Task(goal="a"))])
-    recorded = Recorded(path)
+    recorded = IndexedTrajectories(path)
     assert recorded["tea-1"].task.goal == "a"
     with path.open("a") as file:
         file.write('no JSON\n{"id": "tea-2", "task": {"goal": "b"}}\n')
@@ -92,7 +92,7 @@ def test_a_file_written_anew_is_found_again(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     record = '{{"id": "{}", "task": {{"goal": "{}"}}}}\n'
     path.write_text(record.format("a", "1") + record.format("b", "2"))
-    recorded = Recorded(path)
+    recorded = IndexedTrajectories(path)
     assert recorded["b"].task.goal == "2"
     path.write_text(record.format("b", "anew") + record.format("a", "and moved"))
     assert (recorded["a"].task.goal, recorded["b"].task.goal) == ("and moved", "anew")
@@ -110,7 +110,7 @@ def test_threads_find_what_another_one_reads(tmp_path: Path, monkeypatch: pytest
         return first(path)
 
     monkeypatch.setattr(travel, "_first", slow)
-    recorded = Recorded(path)
+    recorded = IndexedTrajectories(path)
     with ThreadPoolExecutor(2) as pool:
         one = pool.submit(recorded.__getitem__, "a")
         assert inside.wait(60)

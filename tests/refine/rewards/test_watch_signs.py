@@ -9,10 +9,10 @@ import pytest
 from prill.refine.rewards import WatchRecord, WatchReport, WatchSpec
 from prill.refine.rewards.watch.signs import (
     FIGURES,
+    ChangedCanary,
     Round,
     Sign,
-    Tally,
-    Turned,
+    WatchTally,
     kolmogorov_smirnov,
     mean_rose,
     share_rose,
@@ -22,7 +22,7 @@ from .watching import course, said
 
 
 def report(records: Iterable[WatchRecord], scores: list[float] | None = None, **spec: object) -> WatchReport:
-    tally = Tally(WatchSpec(window=100, **spec), scores or [])  # type: ignore[arg-type]
+    tally = WatchTally(WatchSpec(window=100, **spec), scores or [])  # type: ignore[arg-type]
     for record in records:
         tally.add(record)
     return tally.report()
@@ -127,7 +127,7 @@ def test_turned_canaries_are_counted() -> None:
         "canaries_turned_right": 1,
         "canaries_unscored": 0,
     }
-    assert found.turned == (Turned("4", True, True, False), Turned("9", True, False, True))
+    assert found.turned == (ChangedCanary("4", True, True, False), ChangedCanary("9", True, False, True))
     assert sign(report([*first, *later], canary_limit=0.05), "canaries").state == "alarm"
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.papers.step.airline.desk.server import Airline
+    from prill.papers.step.airline.desk.server import AirlineDesk
     from prill.papers.step.airline.desk.solutions import solution
     from prill.papers.step.airline.desk.world import SCENARIOS, TASKS, scenario
 
 
-__all__ = ["SCENARIOS", "TASKS", "Airline", "scenario", "solution"]
-_HOMES = {"Airline": "server", "SCENARIOS": "world", "TASKS": "world", "scenario": "world", "solution": "solutions"}
+__all__ = ["SCENARIOS", "TASKS", "AirlineDesk", "scenario", "solution"]
+_HOMES = {"AirlineDesk": "server", "SCENARIOS": "world", "TASKS": "world", "scenario": "world", "solution": "solutions"}
 __getattr__, __dir__ = lazily(__name__, _HOMES)

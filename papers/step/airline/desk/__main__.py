@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from prill.errors import PrillError
-from prill.papers.step.airline.desk.server import Airline
+from prill.papers.step.airline.desk.server import AirlineDesk
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Blocked before the thread starts, which inherits that: they then wait for sigwait and interrupt nothing.
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
-        with Airline(port=options.port, seed=options.seed, token=options.token) as airline:
+        with AirlineDesk(port=options.port, seed=options.seed, token=options.token) as airline:
             print(f"export AIRLINE={airline.url}")
             print(f"export AIRLINE_TOKEN={airline.token}", flush=True)
             signal.sigwait(signals)

@@ -10,23 +10,33 @@ from html import escape
 from importlib import resources
 from urllib.parse import quote, urlencode
 
-from prill.papers.step.airline.desk.progress import Draft, State
-from prill.papers.step.airline.desk.world import CITIES, GENDERS, TITLES, Booking, Flight, Passenger, Payment, changed, flights
+from prill.papers.step.airline.desk.progress import DeskState, Draft
+from prill.papers.step.airline.desk.world import (
+    CITIES,
+    GENDERS,
+    TITLES,
+    Flight,
+    FlightBooking,
+    Passenger,
+    Payment,
+    changed,
+    flights,
+)
 
 _DATE = re.compile(r"(\d\d)/(\d\d)/(\d{4})")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class DeskRequest:
     """One request; `form` are the fields that were sent, `code` is the confirmation code in the address."""
 
-    state: State
+    state: DeskState
     form: Mapping[str, str]
     code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DeskPage:
     """One answer; with `location` it leads to another address."""
 
     body: str = ""
@@ -34,32 +44,32 @@ class Page:
     location: str = ""
 
 
-class Refused(Exception):
+class DeskError(Exception):
     """What was sent cannot be taken; the message says why, and stands above the form."""
 
 
-def home(request: Request) -> Page:
+def home(request: DeskRequest) -> DeskPage:
     """The first page."""
     return _page("AirlineCRM", "<p>Choose what the caller wants from the menu above.</p>")
 
 
-def help_page(request: Request) -> Page:
+def help_page(request: DeskRequest) -> DeskPage:
     """What the desk can do."""
     return _page("Help", "<p>A booking is opened by its confirmation code. Tickets are changed and cancelled there.</p>")
 
 
-def find_form(request: Request, wrong: str = "") -> Page:
+def find_form(request: DeskRequest, wrong: str = "") -> DeskPage:
     """The form that opens a booking; with a code in it, the booking."""
     code = request.form.get("code", "").strip().upper()
     if code in request.state.bookings:
-        return Page(location=f"/bookings/{code}")
+        return DeskPage(location=f"/bookings/{code}")
     request.state.seen.add(("find", ""))
     if code:
         wrong = f"There is no booking {code}."
     return _page("Find booking", _form("/find", _field("Confirmation code", "code", code), "Search", "get"), wrong)
 
 
-def booking(request: Request, dialog: bool = False, wrong: str = "") -> Page:
+def booking(request: DeskRequest, dialog: bool = False, wrong: str = "") -> DeskPage:
     """One booking, and what can be done with it."""
     held = _booking(request)
     request.state.seen.add(("booking", held.code))
@@ -83,29 +93,29 @@ def booking(request: Request, dialog: bool = False, wrong: str = "") -> Page:
     return _page(f"Booking {held.code}", body + (_dialog(held, wrong) if dialog else ""), said=message)
 
 
-def cancel_dialog(request: Request, wrong: str = "") -> Page:
+def cancel_dialog(request: DeskRequest, wrong: str = "") -> DeskPage:
     """The booking with the question whether it shall really be cancelled."""
     held = _booking(request)
     if held.cancelled:
-        return Page(location=f"/bookings/{held.code}")
+        return DeskPage(location=f"/bookings/{held.code}")
     request.state.seen.add(("cancel", held.code))
     return booking(request, dialog=True, wrong=wrong)
 
 
-def cancel(request: Request) -> Page:
+def cancel(request: DeskRequest) -> DeskPage:
     """Cancels the booking when its code was entered again."""
     held = _booking(request)
     if request.form.get("code", "").strip().upper() != held.code:
         return cancel_dialog(request, "This is not the confirmation code of this booking.")
     request.state.bookings[held.code] = replace(held, cancelled=True)
-    return Page(location=f"/bookings/{held.code}?said=cancelled")
+    return DeskPage(location=f"/bookings/{held.code}?said=cancelled")
 
 
-def modify_form(request: Request, wrong: str = "") -> Page:
+def modify_form(request: DeskRequest, wrong: str = "") -> DeskPage:
     """The passenger's details of a booking, to be changed."""
     held = _booking(request)
     if held.cancelled:
-        return Page(location=f"/bookings/{held.code}")
+        return DeskPage(location=f"/bookings/{held.code}")
     request.state.seen.add(("passenger", held.code))
     shown = {name: getattr(held.passenger, name) for name in Passenger.__slots__} | dict(request.form)
     return _page(
@@ -113,20 +123,20 @@ def modify_form(request: Request, wrong: str = "") -> Page:
     )
 
 
-def modify(request: Request) -> Page:
+def modify(request: DeskRequest) -> DeskPage:
     """Takes the passenger's details."""
     held = _booking(request)
     if held.cancelled:
-        return Page(location=f"/bookings/{held.code}")
+        return DeskPage(location=f"/bookings/{held.code}")
     try:
         passenger = changed(held.passenger, _read_passenger(request.form))
-    except Refused as problem:
+    except DeskError as problem:
         return modify_form(request, str(problem))
     request.state.bookings[held.code] = replace(held, passenger=passenger)
-    return Page(location=f"/bookings/{held.code}?said=saved")
+    return DeskPage(location=f"/bookings/{held.code}?said=saved")
 
 
-def flight_form(request: Request, wrong: str = "") -> Page:
+def flight_form(request: DeskRequest, wrong: str = "") -> DeskPage:
     """The form for a trip."""
     day = "MM/DD/YYYY"
     fields = (
@@ -138,25 +148,25 @@ def flight_form(request: Request, wrong: str = "") -> Page:
     return _page("Find flights", _form("/flights/results", fields, "Search flights", "get"), wrong)
 
 
-def results(request: Request) -> Page:
+def results(request: DeskRequest) -> DeskPage:
     """The flights of both days, to choose one of each."""
     try:
         trip = _city(request, "from"), _city(request, "to"), _day(request, "departure"), _day(request, "return")
         if trip[0] == trip[1]:
-            raise Refused("From and To are the same city.")
+            raise DeskError("From and To are the same city.")
         if _sorts(trip[2]) > _sorts(trip[3]):
-            raise Refused("The return date is before the departure date.")
-    except Refused as problem:
+            raise DeskError("The return date is before the departure date.")
+    except DeskError as problem:
         return flight_form(request, str(problem))
     if request.state.draft.trip != trip:
         request.state.draft = Draft(trip)
-    return Page(location="/flights/choice")
+    return DeskPage(location="/flights/choice")
 
 
-def choice(request: Request, wrong: str = "") -> Page:
+def choice(request: DeskRequest, wrong: str = "") -> DeskPage:
     """Both lists, with what was chosen."""
     if (trip := request.state.draft.trip) is None:
-        return Page(location="/flights")
+        return DeskPage(location="/flights")
     out, back = _listed(request.state)
     draft = request.state.draft
     body = (
@@ -167,84 +177,84 @@ def choice(request: Request, wrong: str = "") -> Page:
     return _page("Choose flights", body, wrong)
 
 
-def choose(request: Request) -> Page:
+def choose(request: DeskRequest) -> DeskPage:
     """Takes one flight."""
     if request.state.draft.trip is None:
-        return Page(location="/flights")
+        return DeskPage(location="/flights")
     draft = request.state.draft
     for name, listed in zip(("outward", "back"), _listed(request.state), strict=True):
         for flight in listed:
             if flight.departure == request.form.get(name):
                 setattr(draft, name, flight)
-    return Page(location="/flights/choice")
+    return DeskPage(location="/flights/choice")
 
 
-def begin_checkout(request: Request) -> Page:
+def begin_checkout(request: DeskRequest) -> DeskPage:
     """Goes on to the passenger when both flights are chosen."""
     draft = request.state.draft
     if draft.outward is None or draft.back is None:
         return choice(request, "Choose an outbound flight and a return flight first.")
     draft.begun = True
-    return Page(location="/checkout/passenger")
+    return DeskPage(location="/checkout/passenger")
 
 
-def passenger_form(request: Request, wrong: str = "") -> Page:
+def passenger_form(request: DeskRequest, wrong: str = "") -> DeskPage:
     """Who flies."""
     if not request.state.draft.begun:
-        return Page(location="/flights")
+        return DeskPage(location="/flights")
     held = request.state.draft.passenger
     shown = {name: getattr(held, name, "") for name in Passenger.__slots__} | dict(request.form)
     return _page("Passenger details", _form("/checkout/passenger", _passenger(shown), "Save changes"), wrong)
 
 
-def take_passenger(request: Request) -> Page:
+def take_passenger(request: DeskRequest) -> DeskPage:
     """Takes the passenger, and asks for the card."""
     if not request.state.draft.begun:
-        return Page(location="/flights")
+        return DeskPage(location="/flights")
     try:
         fields = _read_passenger(request.form)
-    except Refused as problem:
+    except DeskError as problem:
         return passenger_form(request, str(problem))
     request.state.draft.passenger = Passenger(**fields)
-    return Page(location="/checkout/payment")
+    return DeskPage(location="/checkout/payment")
 
 
 _CARD = {"card_number": "Card number", "expiry": "Expiry", "security_code": "Security code", "name_on_card": "Name on card"}
 
 
-def payment_form(request: Request, wrong: str = "") -> Page:
+def payment_form(request: DeskRequest, wrong: str = "") -> DeskPage:
     """The card that pays."""
     draft = request.state.draft
     if draft.passenger is None or draft.outward is None or draft.back is None:
-        return Page(location="/checkout/passenger")
+        return DeskPage(location="/checkout/passenger")
     hints = {"expiry": "MM/YY"}
     fields = "".join(_field(label, name, request.form.get(name, ""), hint=hints.get(name, "")) for name, label in _CARD.items())
     total = f"<p>Total ${draft.outward.price + draft.back.price}</p>"
     return _page("Payment details", total + _form("/checkout/payment", fields, "Pay and book"), wrong)
 
 
-def pay(request: Request) -> Page:
+def pay(request: DeskRequest) -> DeskPage:
     """Books the trip."""
     state, draft = request.state, request.state.draft
     if draft.passenger is None or draft.outward is None or draft.back is None:
-        return Page(location="/checkout/passenger")
+        return DeskPage(location="/checkout/passenger")
     values = {name: request.form.get(name, "").strip() for name in _CARD}
     if missing := [label for name, label in _CARD.items() if not values[name]]:
         return payment_form(request, f"{missing[0]} is missing.")
     values["card_number"] = values["card_number"].replace(" ", "")
     code = state.next_code
-    state.bookings[code] = Booking(code, draft.outward, draft.back, draft.passenger, Payment(**values))
+    state.bookings[code] = FlightBooking(code, draft.outward, draft.back, draft.passenger, Payment(**values))
     state.draft = Draft()
-    return Page(location=f"/bookings/{code}?said=booked")
+    return DeskPage(location=f"/bookings/{code}?said=booked")
 
 
-def not_found(request: Request) -> Page:
+def not_found(request: DeskRequest) -> DeskPage:
     """For addresses that lead nowhere."""
     return replace(_page("There is no such page", '<p><a href="/">Home</a></p>'), status=404)
 
 
 # Method, path, and who answers; `{code}` stands for a confirmation code.
-ROUTES: tuple[tuple[str, str, Callable[[Request], Page]], ...] = (
+ROUTES: tuple[tuple[str, str, Callable[[DeskRequest], DeskPage]], ...] = (
     ("GET", "/", home),
     ("GET", "/help", help_page),
     ("GET", "/find", find_form),
@@ -265,31 +275,31 @@ ROUTES: tuple[tuple[str, str, Callable[[Request], Page]], ...] = (
 )
 
 
-def _booking(request: Request) -> Booking:
+def _booking(request: DeskRequest) -> FlightBooking:
     try:
         return request.state.bookings[request.code.upper()]
     except KeyError:
         raise LookupError(f"There is no booking {request.code}.") from None
 
 
-def _listed(state: State) -> tuple[tuple[Flight, ...], tuple[Flight, ...]]:
+def _listed(state: DeskState) -> tuple[tuple[Flight, ...], tuple[Flight, ...]]:
     assert state.draft.trip is not None
     origin, destination, there, back = state.draft.trip
     return flights(origin, destination, there, state.seed), flights(destination, origin, back, state.seed)
 
 
-def _city(request: Request, field: str) -> str:
+def _city(request: DeskRequest, field: str) -> str:
     given = request.form.get(field, "").strip().lower()
     for city, code in CITIES.items():
         if given in (city.lower(), code.lower()):
             return city
-    raise Refused(f"We do not fly {field} {request.form.get(field, '')!r}. Our cities: {', '.join(CITIES)}.")
+    raise DeskError(f"We do not fly {field} {request.form.get(field, '')!r}. Our cities: {', '.join(CITIES)}.")
 
 
-def _day(request: Request, field: str) -> str:
+def _day(request: DeskRequest, field: str) -> str:
     given = request.form.get(field, "").strip()
     if _date(given) is None:
-        raise Refused(f"The {field} date {given!r} cannot be read: write MM/DD/YYYY.")
+        raise DeskError(f"The {field} date {given!r} cannot be read: write MM/DD/YYYY.")
     return given
 
 
@@ -330,21 +340,21 @@ def _read_passenger(form: Mapping[str, str]) -> dict[str, str]:
     values = {name: form.get(name, "").strip() for name in _PASSENGER}
     for name, label in _PASSENGER.items():
         if not values[name]:
-            raise Refused(f"{label} is missing.")
+            raise DeskError(f"{label} is missing.")
     if _date(values["dob"]) is None:
-        raise Refused(f"The date of birth {values['dob']!r} cannot be read: write MM/DD/YYYY.")
+        raise DeskError(f"The date of birth {values['dob']!r} cannot be read: write MM/DD/YYYY.")
     if values["title"] not in TITLES or values["gender"] not in GENDERS:
-        raise Refused("Choose a title and a gender from the lists.")
+        raise DeskError("Choose a title and a gender from the lists.")
     return values
 
 
-def _page(title: str, body: str, wrong: str = "", said: str = "") -> Page:
+def _page(title: str, body: str, wrong: str = "", said: str = "") -> DeskPage:
     notice = f'<p role="alert" class="wrong">{escape(wrong)}</p>' if wrong else ""
     notice += f'<p role="status" class="said">{escape(said)}</p>' if said else ""
     links = (("Home", "/"), ("Find booking", "/find"), ("Find flights", "/flights"), ("Help", "/help"))
     menu = "".join(f'<a href="{address}">{name}</a>' for name, address in links)
     style = resources.files("prill.papers.step.airline.desk").joinpath("airline.css").read_text(encoding="utf-8")
-    return Page(
+    return DeskPage(
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<link rel="icon" href="data:,"><style>{style}</style></head><body>'
         f'<nav aria-label="Menu">{menu}</nav><main><h1>{escape(title)}</h1>{notice}{body}</main></body></html>'
@@ -380,7 +390,7 @@ def _flights(name: str, title: str, listed: Iterable[Flight], chosen: Flight | N
     return f'<section aria-label="{escape(title)}"><h2>{escape(title)}</h2>{form}</section>'
 
 
-def _dialog(held: Booking, wrong: str) -> str:
+def _dialog(held: FlightBooking, wrong: str) -> str:
     notice = f'<p role="alert" class="wrong">{escape(wrong)}</p>' if wrong else ""
     ask = _form(f"/bookings/{held.code}/cancel", _field("Confirmation code", "code"), "Confirm cancellation")
     close = f'<form action="/bookings/{held.code}"><button>Close</button></form>'

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from prill.papers.step.airline.desk.world import Booking, Flight, Passenger, Scenario, bookings, changed, wanted_booking
+from prill.papers.step.airline.desk.world import Flight, FlightBooking, Passenger, Scenario, bookings, changed, wanted_booking
 
 
 @dataclass(slots=True)
@@ -29,19 +29,19 @@ class Draft:
 
 
 @dataclass(slots=True)
-class State:
+class DeskState:
     """One scenario while it is played. `seen` holds the pages that were shown: a kind and a confirmation code."""
 
     scenario: Scenario
     seed: int
-    bookings: dict[str, Booking]
+    bookings: dict[str, FlightBooking]
     draft: Draft = field(default_factory=Draft)
     seen: set[tuple[str, str]] = field(default_factory=set)
     reached: int = 0
     metrics: list[dict[str, float]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, scenario: Scenario, seed: int) -> State:
+    def of(cls, scenario: Scenario, seed: int) -> DeskState:
         """The scenario as it begins."""
         state = cls(scenario, seed, bookings(seed))
         state.measure()
@@ -63,10 +63,10 @@ class State:
             self.metrics.append(now)
 
 
-Checkpoint = tuple[str, Callable[[State], bool]]
+Checkpoint = tuple[str, Callable[[DeskState], bool]]
 
 
-def checkpoints_of(state: State) -> tuple[Checkpoint, ...]:
+def checkpoints_of(state: DeskState) -> tuple[Checkpoint, ...]:
     """What is looked for, in order, and in words."""
     details = state.scenario.details
     code = details.get("confirmation-code", "")
@@ -121,15 +121,15 @@ def _chosen(draft: Draft, details: dict[str, Any]) -> int:
     )
 
 
-def _fields_right(code: str, fields: dict[str, str], least: int) -> Callable[[State], bool]:
+def _fields_right(code: str, fields: dict[str, str], least: int) -> Callable[[DeskState], bool]:
     return lambda s: sum(getattr(s.bookings[code].passenger, name) == value for name, value in fields.items()) >= least
 
 
-def _passenger_right(state: State, details: dict[str, Any]) -> bool:
+def _passenger_right(state: DeskState, details: dict[str, Any]) -> bool:
     return state.draft.passenger == Passenger(**details["passenger"])
 
 
-def _as_wanted(state: State) -> bool:
+def _as_wanted(state: DeskState) -> bool:
     """Whether the bookings are those from the start with what the caller wants, and nothing else."""
     wanted, details = bookings(state.seed), state.scenario.details
     code = details.get("confirmation-code", "")

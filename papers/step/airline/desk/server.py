@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from prill.papers.step.airline.desk.pages import ROUTES, Page, Request, not_found
-from prill.papers.step.airline.desk.progress import State
+from prill.papers.step.airline.desk.pages import ROUTES, DeskPage, DeskRequest, not_found
+from prill.papers.step.airline.desk.progress import DeskState
 from prill.papers.step.airline.desk.world import SCENARIOS, Scenario, scenario
-from prill.served import Served
+from prill.served import LocalSite
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _COOKIE = "scenario"
 
 
-class Airline(Served):
-    """The site while the block runs: `with Airline() as airline: airline.url`, or `async with`.
+class AirlineDesk(LocalSite):
+    """The site while the block runs: `with AirlineDesk() as airline: airline.url`, or `async with`.
 
     Args:
         port: The port. 0: a free one.
@@ -47,9 +47,9 @@ class Airline(Served):
         self.token = secrets.token_urlsafe(12) if token is None else token
         self._seed = seed
         self._random = Random(f"{seed} scenarios")
-        self._states: dict[str, State] = {}
+        self._states: dict[str, DeskState] = {}
 
-    def state(self, scenario_id: str) -> State:
+    def state(self, scenario_id: str) -> DeskState:
         """Gives the present state of a scenario.
 
         Args:
@@ -62,7 +62,7 @@ class Airline(Served):
             LookupError: There is no such scenario.
         """
         if scenario_id not in self._states:
-            self._states[scenario_id] = State.of(self._scenario(scenario_id), self._seed)
+            self._states[scenario_id] = DeskState.of(self._scenario(scenario_id), self._seed)
         return self._states[scenario_id]
 
     def _scenario(self, scenario_id: str) -> Scenario:
@@ -81,7 +81,9 @@ class Airline(Served):
         app.router.add_route("*", "/{rest:.*}", self._handler(not_found))
         return (app,)
 
-    def _service(self, answer: Callable[[web.Request], dict[str, Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _service(
+        self, answer: Callable[[web.Request], dict[str, Any]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
             from aiohttp import web
 
@@ -102,13 +104,13 @@ class Airline(Served):
 
     def _reset(self, http: web.Request) -> dict[str, Any]:
         wanted = http.query.get("scenario", "")
-        self._states[wanted] = State.of(self._scenario(wanted), self._seed)
+        self._states[wanted] = DeskState.of(self._scenario(wanted), self._seed)
         return {"id": wanted}
 
     def _evaluate(self, http: web.Request) -> dict[str, Any]:
         return {"metrics": self.state(http.query.get("scenario", "")).metrics}
 
-    def _handler(self, page: Callable[[Request], Page]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _handler(self, page: Callable[[DeskRequest], DeskPage]) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
             from aiohttp import web
 
@@ -119,7 +121,7 @@ class Airline(Served):
                 return web.Response(status=404, text=f"Open /?scenario=ID first: {problem.args[0]}")
             form = {name: value for name, value in http.query.items() if name != "scenario"}
             form |= {name: value for name, value in (await http.post()).items() if isinstance(value, str)}
-            request = Request(state, form, http.match_info.get("code", ""))
+            request = DeskRequest(state, form, http.match_info.get("code", ""))
             try:
                 answer = page(request)
             except LookupError:

@@ -1,4 +1,4 @@
-"""How each scenario is done: action texts with elements named by role and name, for `prill.emulators.shop.Play`."""
+"""How each scenario is done: action texts with elements named by role and name, for `prill.emulators.shop.ShopPlay`."""
 
 from __future__ import annotations
 

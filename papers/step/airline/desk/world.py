@@ -98,7 +98,7 @@ class Payment:
 
 
 @dataclass(frozen=True, slots=True)
-class Booking:
+class FlightBooking:
     """A flight there and one back, by one passenger."""
 
     code: str
@@ -165,12 +165,12 @@ def scenario(task: str, number: int, seed: int = 0) -> Scenario:
     return Scenario(f"{task}-{number:02d}", task, details)
 
 
-def wanted_booking(details: dict[str, Any], code: str, seed: int = 0) -> Booking:
+def wanted_booking(details: dict[str, Any], code: str, seed: int = 0) -> FlightBooking:
     """The booking that the details of TASK_BOOK_FLIGHT ask for."""
     flight, card = details["flight"], details["payment-details"]
     out = flights(flight["from"], flight["to"], flight["departure"], seed)
     home = flights(flight["to"], flight["from"], flight["return"], seed)
-    return Booking(
+    return FlightBooking(
         code,
         next(each for each in out if each.departure == flight["outward-departure-time"]),
         next(each for each in home if each.arrival == flight["return-arrival-time"]),
@@ -179,14 +179,14 @@ def wanted_booking(details: dict[str, Any], code: str, seed: int = 0) -> Booking
     )
 
 
-def bookings(seed: int = 0) -> dict[str, Booking]:
+def bookings(seed: int = 0) -> dict[str, FlightBooking]:
     """Those that there are at the start, by confirmation code."""
-    random, held = Random(f"{seed} bookings"), dict[str, Booking]()
+    random, held = Random(f"{seed} bookings"), dict[str, FlightBooking]()
     while len(held) < _BOOKINGS:
         code = "".join(random.choices(_LETTERS, k=6))
         passenger = _passenger(random)
         outward, back = _trip(random, seed)
-        held[code] = Booking(code, outward, back, passenger, _payment(random, passenger))
+        held[code] = FlightBooking(code, outward, back, passenger, _payment(random, passenger))
     return held
 
 

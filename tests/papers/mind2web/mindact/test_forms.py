@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from prill.papers.mind2web.mindact.forms import Picked, Wording, examples, operation_of
-from prill.papers.mind2web.pages.tree import Choice
+from prill.papers.mind2web.pages.tree import CandidateChoice
 from prill.types import Action
 
-CHOICES = [Choice("70", "(button id=0 Search )"), Choice("71", "(a id=1 Weddings )"), Choice("72", "(select id=2 Rank )")]
+CHOICES = [
+    CandidateChoice("70", "(button id=0 Search )"),
+    CandidateChoice("71", "(a id=1 Weddings )"),
+    CandidateChoice("72", "(select id=2 Rank )"),
+]
 LETTER, WRITTEN = Wording("choice", False), Wording("generation", False)
 
 
@@ -51,7 +55,7 @@ def test_written_elements_are_found(answer: str, picked: Picked | None) -> None:
 
 def test_without_numbers_texts_decide() -> None:
     """A page may say what looks like a number, and the worked examples have none either."""
-    choices = [Choice("70", "(a Order id=1 )"), Choice("71", "(a Help )")]
+    choices = [CandidateChoice("70", "(a Order id=1 )"), CandidateChoice("71", "(a Help )")]
     answer = "Element: (a Order id=1 )\nAction: CLICK"
     assert Wording("generation", True, numbers=False).read(answer, choices) == Picked("70", "CLICK", "")
     for form in ("choice", "generation"):

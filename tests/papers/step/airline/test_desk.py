@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from prill.actions.webarena import parse_action
-from prill.papers.step.airline.desk import SCENARIOS, TASKS, Airline, scenario, solution
+from prill.papers.step.airline.desk import SCENARIOS, TASKS, AirlineDesk, scenario, solution
 from prill.papers.step.airline.desk.world import bookings, flights
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -26,7 +26,7 @@ THIRD = 1 / 3
 class Caller:
     """One scenario at the desk, and the service that watches it."""
 
-    def __init__(self, airline: Airline, task: str, number: int = 0) -> None:
+    def __init__(self, airline: AirlineDesk, task: str, number: int = 0) -> None:
         self.airline = airline
         drawn = self.service("get-random-scenario", task=task, seed=str(number))
         self.id, self.details = drawn["id"], drawn["details"]
@@ -66,12 +66,12 @@ class Caller:
 
 
 @pytest.fixture(scope="module")
-def airline() -> Iterator[Airline]:
-    with Airline() as airline:
+def airline() -> Iterator[AirlineDesk]:
+    with AirlineDesk() as airline:
         yield airline
 
 
-def test_find_booking_progress(airline: Airline) -> None:
+def test_find_booking_progress(airline: AirlineDesk) -> None:
     caller = Caller(airline, "TASK_FIND_BOOKING")
     assert caller.now == (0, 0)
     assert "There is no booking NOSUCH." in caller("/find?code=nosuch")
@@ -80,7 +80,7 @@ def test_find_booking_progress(airline: Airline) -> None:
     assert caller.now == (1, 1)
 
 
-def test_cancel_flight_progress(airline: Airline) -> None:
+def test_cancel_flight_progress(airline: AirlineDesk) -> None:
     caller = Caller(airline, "TASK_CANCEL_FLIGHT")
     code = caller.details["confirmation-code"]
     caller("/find")
@@ -95,7 +95,7 @@ def test_cancel_flight_progress(airline: Airline) -> None:
     assert caller.now == (1, 1)
 
 
-def test_find_flight_progress(airline: Airline) -> None:
+def test_find_flight_progress(airline: AirlineDesk) -> None:
     caller = Caller(airline, "TASK_FIND_FLIGHT")
     trip = caller.details["flight"]
     assert "same city" in caller(f"/flights/results?{urllib.parse.urlencode(caller.trip() | {'to': trip['from']})}")
@@ -108,7 +108,7 @@ def test_find_flight_progress(airline: Airline) -> None:
     assert caller.now == (1, 1)
 
 
-def test_update_passenger_progress(airline: Airline) -> None:
+def test_update_passenger_progress(airline: AirlineDesk) -> None:
     number = next(n for n in range(SCENARIOS) if len(scenario("TASK_UPDATE_PASSENGER_DETAILS", n).details["passenger"]) == 3)
     caller = Caller(airline, "TASK_UPDATE_PASSENGER_DETAILS", number)
     code, wanted = caller.details["confirmation-code"], caller.details["passenger"]
@@ -126,7 +126,7 @@ def test_update_passenger_progress(airline: Airline) -> None:
     assert caller.now == (1, 1)
 
 
-def test_book_flight_progress(airline: Airline) -> None:
+def test_book_flight_progress(airline: AirlineDesk) -> None:
     caller = Caller(airline, "TASK_BOOK_FLIGHT")
     card = caller.details["payment-details"]
     caller(f"/flights/results?{urllib.parse.urlencode(caller.trip())}")
@@ -145,7 +145,7 @@ def test_book_flight_progress(airline: Airline) -> None:
     assert caller.now == (1, 1)
 
 
-def test_wrong_flight_is_no_progress(airline: Airline) -> None:
+def test_wrong_flight_is_no_progress(airline: AirlineDesk) -> None:
     caller = Caller(airline, "TASK_BOOK_FLIGHT", 1)
     trip = caller.details["flight"]
     others = [f.departure for f in flights(trip["from"], trip["to"], trip["departure"])]
@@ -158,7 +158,7 @@ def test_wrong_flight_is_no_progress(airline: Airline) -> None:
     assert caller.now == (0, 2 / 6)
 
 
-def test_two_cancelled_are_not_one(airline: Airline) -> None:
+def test_two_cancelled_are_not_one(airline: AirlineDesk) -> None:
     caller = Caller(airline, "TASK_CANCEL_FLIGHT", 1)
     code = caller.details["confirmation-code"]
     other = next(each for each in bookings() if each != code)
@@ -167,7 +167,7 @@ def test_two_cancelled_are_not_one(airline: Airline) -> None:
     assert caller.now == (0, 1)
 
 
-def test_reset_brings_the_start_back(airline: Airline) -> None:
+def test_reset_brings_the_start_back(airline: AirlineDesk) -> None:
     caller = Caller(airline, "TASK_CANCEL_FLIGHT", 2)
     code = caller.details["confirmation-code"]
     caller(f"/bookings/{code}/cancel", code=code)
@@ -177,14 +177,14 @@ def test_reset_brings_the_start_back(airline: Airline) -> None:
     assert "Confirmed" in caller(f"/bookings/{code}")
 
 
-def test_scenarios_never_disturb_each_other(airline: Airline) -> None:
+def test_scenarios_never_disturb_each_other(airline: AirlineDesk) -> None:
     first, second = Caller(airline, "TASK_CANCEL_FLIGHT", 3), Caller(airline, "TASK_FIND_BOOKING", 3)
     code = first.details["confirmation-code"]
     first(f"/bookings/{code}/cancel", code=code)
     assert "Confirmed" in second(f"/bookings/{code}")
 
 
-def test_service_wants_its_token(airline: Airline) -> None:
+def test_service_wants_its_token(airline: AirlineDesk) -> None:
     for path in ("get-random-scenario?task=TASK_FIND_BOOKING", "evaluate?scenario=TASK_FIND_BOOKING-00", "reset-scenario"):
         with pytest.raises(urllib.error.HTTPError, match="403") as refused:
             urllib.request.urlopen(f"{airline.url}/{path}", timeout=30)
@@ -192,7 +192,7 @@ def test_service_wants_its_token(airline: Airline) -> None:
 
 
 def test_service_draws_at_random() -> None:
-    with Airline(token="") as one, Airline(token="") as other:
+    with AirlineDesk(token="") as one, AirlineDesk(token="") as other:
         drawn = [
             [json.load(urllib.request.urlopen(f"{each.url}/get-random-scenario?task=TASK_BOOK_FLIGHT"))["id"] for _ in range(6)]
             for each in (one, other)
@@ -200,7 +200,7 @@ def test_service_draws_at_random() -> None:
     assert drawn[0] == drawn[1] and len(set(drawn[0])) > 1
 
 
-def test_unknown_scenario_is_said(airline: Airline) -> None:
+def test_unknown_scenario_is_said(airline: AirlineDesk) -> None:
     with pytest.raises(urllib.error.HTTPError, match="404") as refused:
         urllib.request.urlopen(f"{airline.url}/evaluate?scenario=TASK_X-1&token={airline.token}", timeout=30)
     assert b"TASK_FIND_BOOKING" in refused.value.read()
@@ -232,7 +232,7 @@ def test_flights_of_a_day_differ_in_time() -> None:
         assert len({f.departure for f in listed}) == len({f.arrival for f in listed}) == len(listed)
 
 
-def test_markup_in_a_field_stays_text(airline: Airline) -> None:
+def test_markup_in_a_field_stays_text(airline: AirlineDesk) -> None:
     caller = Caller(airline, "TASK_FIND_BOOKING", 5)
     page = caller(f"/find?code={urllib.parse.quote('<b onclick=x>')}")
     assert "<B ONCLICK" not in page and "&lt;B ONCLICK" in page

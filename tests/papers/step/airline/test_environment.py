@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.browser.chromium import Chromium
-from prill.emulators.shop import Play
+from prill.emulators.shop import ShopPlay
 from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.papers.step.airline import desk as site
@@ -28,13 +28,13 @@ def service() -> Iterator[Service]:
 async def test_episode_ends_when_it_is_done(service: Service, chromium: Chromium, tmp_path: Path) -> None:
     environment = Airline(tmp_path, service, browser=chromium)
     task = await environment.task("cancel-flight", 3)
-    done = await run_episode(Play(solution("TASK_CANCEL_FLIGHT", 3)), environment, task, id="e")
+    done = await run_episode(ShopPlay(solution("TASK_CANCEL_FLIGHT", 3)), environment, task, id="e")
     label = await environment.grade(done)
     assert (done.error, done.metadata["ended_by"], len(done.steps)) == (None, "environment", 6)
     assert (label.success, label.note) == (True, "progress 1.00")
     assert {step.observation.url.partition("/?")[0].partition("/find")[0] for step in done.steps[:2]} == {PUBLIC}  # type: ignore[union-attr]
     # The same scenario begins anew, and half of it is some of the way.
-    half = await run_episode(Play(solution("TASK_CANCEL_FLIGHT", 3)[:4]), environment, task, id="f")
+    half = await run_episode(ShopPlay(solution("TASK_CANCEL_FLIGHT", 3)[:4]), environment, task, id="f")
     label = await environment.grade(half)
     assert (half.metadata["ended_by"], label.success, label.note) == ("agent", False, "progress 0.67")
     await environment.close()
@@ -48,7 +48,7 @@ async def test_limit_ends_an_episode(
     for limited in (True, False):
         environment = Airline(tmp_path, service, AirlineSpec(limited=limited), browser=chromium)
         task = await environment.task("find-booking", 0)
-        played = await run_episode(Play(["click [link 'Help']", "stop []"]), environment, task, id="e")
+        played = await run_episode(ShopPlay(["click [link 'Help']", "stop []"]), environment, task, id="e")
         ended[limited] = played.metadata["ended_by"]
         await environment.close()
     assert ended == {True: "environment", False: "agent"}
