@@ -141,7 +141,7 @@ async def play_adapter(clock: Clock, offset: int, images: Path) -> dict[str, flo
     async def episode(name: str, seed: int) -> bool:
         task = await environment.task(f"miniwob.{name}", seed)
         seen = await environment.reset(task)
-        await environment.step(Action("click", target=bid_of(seen.text or "", wanted(task.goal))))
+        await environment.step(Action("click", target=find_bid(seen.text or "", wanted(task.goal))))
         return (await environment.grade(Trajectory(id="", task=task))).success is True
 
     await episode("click-test", 0)
@@ -155,7 +155,7 @@ async def play_adapter(clock: Clock, offset: int, images: Path) -> dict[str, flo
     return result
 
 
-def bid_of(tree: str, name: str) -> str:
+def find_bid(tree: str, name: str) -> str:
     """The number of the button with that name, or of the element around that text, in BrowserGym's tree."""
     lines = tree.splitlines()
     for place, line in enumerate(lines):
@@ -194,7 +194,7 @@ def play_browsergym(clock: Clock, offset: int, fast: bool) -> dict[str, float]:
             made[name] = gymnasium.make(f"browsergym/miniwob.{name}", disable_env_checker=True, **settings)
         seen, _ = made[name].reset(seed=seed)
         text = flatten_axtree_to_str(seen["axtree_object"], seen["extra_element_properties"], True, True, skip_generic=False)
-        bid = bid_of(text.replace(", visible", ""), wanted(seen["goal"]))
+        bid = find_bid(text.replace(", visible", ""), wanted(seen["goal"]))
         _, reward, *_ = made[name].step(f"click({bid!r})")
         return reward > 0
 

@@ -25,7 +25,7 @@ from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.agent import Synapse, SynapseSpec
-from prill.papers.synapse.growth import exemplar_of
+from prill.papers.synapse.growth import make_exemplar
 from prill.papers.synapse.memory import EXEMPLARS, Exemplar, ExemplarMemory, ExemplarTurn, key_text
 from prill.papers.synapse.prompting import task_table
 from prill.protocols import Form, Message, Reply
@@ -324,7 +324,7 @@ async def solved(environment: MiniWoB, task: str, seed: int) -> Exemplar | None:
     run = await run_episode(policy, environment, of, id=of.id, agent="synapse", max_steps=250)
     label = await environment.grade(run)
     if label.note == "raw reward 1":
-        one = exemplar_of(run, "oracle")
+        one = make_exemplar(run, "oracle")
         # The blocks as they were written, with their loops: what is recorded is what came of them.
         steps = [replace(step, action=turn.action) for step, turn in zip(one.steps, policy.turns, strict=False)]
         return replace(one, steps=tuple(steps))
@@ -340,7 +340,7 @@ async def key(environment: MiniWoB, task: str, seed: int) -> Exemplar:
     return Exemplar(task, key_text(of.goal, page.text or ""), provenance="oracle", source=of.id)
 
 
-def words_of(turn: ExemplarTurn) -> str:
+def to_words(turn: ExemplarTurn) -> str:
     """What the model goes by in this turn."""
     return seen_of(turn.observation if turn.observation is not None else turn.state or "")
 
@@ -350,7 +350,7 @@ def follows(one: Exemplar, other: Exemplar) -> bool:
     if len(one.steps) < len(other.steps):
         return False
     pairs = zip(one.steps, other.steps, strict=False)
-    return all(adapted(mine.action, words_of(mine), words_of(its)) == its.action for mine, its in pairs)
+    return all(adapted(mine.action, to_words(mine), to_words(its)) == its.action for mine, its in pairs)
 
 
 def chosen(found: Sequence[Exemplar]) -> list[Exemplar]:

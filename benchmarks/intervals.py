@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from prill.evaluators.meta.calibration_fit import cuts_of, precision_bound, threshold_for_precision
+from prill.evaluators.meta.calibration_fit import find_cuts, precision_bound, threshold_for_precision
 from prill.evaluators.metrics import bootstrap, intervals, wilson
 
 RUNS, WITHIN = 10, 0.3  # of a task; correlation of its runs
@@ -53,7 +53,7 @@ def certified(truth: float, draws: int) -> list[float]:
     for _ in range(draws):
         scores = [dice.randrange(LEVELS) / LEVELS for _ in range(LABELLED)]
         truths = [dice.random() < truth for _ in scores]
-        count[0] += any(precision_bound(cut.right, cut.called) >= TARGET for cut in cuts_of(scores, truths))
+        count[0] += any(precision_bound(cut.right, cut.called) >= TARGET for cut in find_cuts(scores, truths))
         count[1] += threshold_for_precision(scores, truths, TARGET) is not None
     return [n / draws for n in count]
 

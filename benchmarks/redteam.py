@@ -27,7 +27,7 @@ from prill.evaluators.attacks.families import ON_SCREENSHOTS, Variant, families
 from prill.evaluators.baselines import SelfReport
 from prill.evaluators.fitted.fit import HARDENED_FAMILIES, examples, fit
 from prill.evaluators.fitted.student import Student
-from prill.evaluators.labels import gold_labels, grouped_folds, task_of
+from prill.evaluators.labels import gold_labels, grouped_folds, make_task
 from prill.evaluators.meta.redteam import AttackTrial, RedTeam, effect, red_team, trial, worst_by_family
 from prill.io.store import BadLine, read_labels, read_trajectories
 from prill.protocols import Evaluator
@@ -91,7 +91,7 @@ def report(name: str, items: Iterable[Trajectory | BadLine], labels: Iterable[La
 
 def parts(runs: Sequence[Trajectory], truths: Truths, maker: Fit) -> list[tuple[Evaluator, list[Trajectory]]]:
     """Judges, each with the runs of the tasks that it was not fitted on."""
-    fold_of = grouped_folds([task_of(run) for run in runs], [truths[run.id] for run in runs], FOLDS, SEED)
+    fold_of = grouped_folds([make_task(run) for run in runs], [truths[run.id] for run in runs], FOLDS, SEED)
     split: list[tuple[Evaluator, list[Trajectory]]] = []
     for fold in range(FOLDS):
         inside = [run for run, f in zip(runs, fold_of, strict=True) if f == fold]
@@ -109,7 +109,7 @@ def attacked(split: Sequence[tuple[Evaluator, Sequence[Trajectory]]], truths: Tr
             effect(variant, [t for judge, runs in split for t in trials(variant, judge, runs, truths, before)])
             for variant in variants
         ]
-    return red_team(split[0][0].info, source, len({task_of(run) for _, runs in split for run in runs}), effects)
+    return red_team(split[0][0].info, source, len({make_task(run) for _, runs in split for run in runs}), effects)
 
 
 def trials(
@@ -119,7 +119,9 @@ def trials(
     copies = {run.id: copy for run in runs if (copy := variant.apply(run)) is not None}
     after = verdicts(judge, copies.values())
     return [
-        replace(trial(task_of(run), truths[run.id], before[run.id], after.get(run.id), variant.name), applies=run.id in copies)
+        replace(
+            trial(make_task(run), truths[run.id], before[run.id], after.get(run.id), variant.name), applies=run.id in copies
+        )
         for run in runs
     ]
 

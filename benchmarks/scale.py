@@ -10,7 +10,7 @@ calls at once are filled `WAVES` times; the rest comes at the pace of the middle
     python benchmarks/scale.py --check           against runs of prill on this machine, with the mock endpoint
 
 `--check` measures the pace where the endpoint answers at once, for the time of a verdict on a core. Everything else is
-foretold by it.
+estimated by it.
 """
 
 from __future__ import annotations
@@ -276,21 +276,21 @@ def measured(latency: float, concurrency: int, count: int) -> float:
 
 
 def check(points: Sequence[tuple[float, int]], seconds: float) -> str:
-    """Paces as foretold and as measured; what a verdict takes is measured just before each, as machines are busy by turns."""
+    """Paces as estimated and as measured; what a verdict takes is measured just before each, as machines are busy by turns."""
     import openai  # noqa: F401 - loaded before anything is measured
 
     cpu = 1 / measured(0.0, 64, 200)  # connections, caches
     lines = [
-        "| latency | at once | ms a verdict, no latency | foretold | measured | measured / foretold |",
+        "| latency | at once | ms a verdict, no latency | estimated | measured | measured / estimated |",
         "|---|---|---|---|---|---|",
     ]
     for latency, concurrency in points:
         cpu = 1 / measured(0.0, 64, max(100, round(seconds / cpu)))
         count = max(100, 3 * concurrency, round(seconds * min(concurrency / latency, 0.8 / cpu)))
         site = Site(concurrency=concurrency, latency=latency, cores=1, cpu=cpu)
-        foretold = count / simulate(site, count).seconds
+        estimated = count / simulate(site, count).seconds
         real = measured(latency, concurrency, count)
-        found = f"{1000 * cpu:.2f} | {foretold:.1f}/s | {real:.1f}/s | {real / foretold:.2f}"
+        found = f"{1000 * cpu:.2f} | {estimated:.1f}/s | {real:.1f}/s | {real / estimated:.2f}"
         lines.append(f"| {latency:g} s | {concurrency} | {found} |")
     return "\n".join(lines)
 

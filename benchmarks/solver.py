@@ -17,10 +17,10 @@ from pathlib import Path
 
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
-from prill.papers.bench import paper_names, read_paper, tasks_of
+from prill.papers.bench import list_tasks, paper_names, read_paper
 from tests.support.programmatic.policy import Programmatic
 
-LISTS = {paper.list_name: tasks_of(paper) for paper in map(read_paper, paper_names("miniwob")) if paper.list_name}
+LISTS = {paper.list_name: list_tasks(paper) for paper in map(read_paper, paper_names("miniwob")) if paper.list_name}
 
 
 async def play(names: Sequence[str], seeds: range, *, staged: bool) -> dict[str, int]:

@@ -19,18 +19,18 @@ from prill.emulators.miniwob.environment import MiniWoB
 from prill.emulators.pool import Pool
 from prill.io.store import read_trajectories
 from prill.papers.bench import read_paper
-from prill.papers.structured_reflection.actions import clicked, line_of
+from prill.papers.structured_reflection.actions import clicked, format_line
 from prill.papers.structured_reflection.agent import (
     REPLAYED,
     StructuredReflection,
     StructuredSpec,
     planning_calls,
 )
-from prill.papers.structured_reflection.memory import Rules, memory_of
+from prill.papers.structured_reflection.memory import Rules, build_memory
 from prill.papers.structured_reflection.screen import read_screen
 from prill.protocols import Learner
 from prill.refine.outcomes import ReflexionResults
-from prill.refine.reflexion import Challenge, PlaySettings, ReflexionProgress, play_again
+from prill.refine.reflexion import Challenge, PlaySettings, ReflexionProgress, run_reflexion
 from prill.refine.retries import RetrySpec
 from prill.refine.trials import category_means, completion, more_than_lost, paired_t, solved_by, within
 from prill.types import Task, Trajectory
@@ -62,7 +62,7 @@ async def played(out: Path, challenges: Sequence[Challenge[Any]], attempts: int,
 
     pool: Pool[Any] = Pool([environment])
     try:
-        return await play_again(pool, challenges, None, out, RetrySpec(attempts=attempts), play=play, progress=show)
+        return await run_reflexion(pool, challenges, None, out, RetrySpec(attempts=attempts), play=play, progress=show)
     finally:
         await environment.close()
 
@@ -74,20 +74,20 @@ def recorded(out: Path) -> dict[str, Trajectory]:
 
 def repeats(attempt: Trajectory) -> int:
     """How many clicks of an attempt were on an element that its lessons rule out at that step."""
-    memory = memory_of(attempt.metadata.get("lessons", ()), Rules(target=clicked))
+    memory = build_memory(attempt.metadata.get("lessons", ()), Rules(target=clicked))
     steps = [step for step in attempt.steps if not step.action.is_final]
     return sum(
         step.action.kind == "click"
-        and clicked(line_of(step.action)) in read_screen(step.observation.text).numbers(memory.hidden(place))
+        and clicked(format_line(step.action)) in read_screen(step.observation.text).numbers(memory.hidden(place))
         for place, step in enumerate(steps)
     )
 
 
 def departs(attempt: Trajectory) -> bool:
     """Whether the actions before the step of its newest lesson are others than those of the attempt before, or were planned."""
-    memory = memory_of(attempt.metadata.get("lessons", ()), Rules(target=clicked))
+    memory = build_memory(attempt.metadata.get("lessons", ()), Rules(target=clicked))
     steps = attempt.steps[: len(memory.prefix)]
-    return tuple(line_of(step.action) for step in steps) != memory.prefix or any(step.thought != REPLAYED for step in steps)
+    return tuple(format_line(step.action) for step in steps) != memory.prefix or any(step.thought != REPLAYED for step in steps)
 
 
 def tables(results: ReflexionResults, attempts: dict[str, Trajectory]) -> Iterator[str]:

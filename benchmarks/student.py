@@ -26,7 +26,7 @@ import numpy as np
 from prill.datasets.formats.agentrewardbench_webjudge import load, load_labels
 from prill.evaluators.fitted.fit import HARDENED_FAMILIES, cross_validated, examples, fit, without_site
 from prill.evaluators.fitted.student import Kind, Student
-from prill.evaluators.labels import gold_labels, task_of
+from prill.evaluators.labels import gold_labels, make_task
 from prill.evaluators.metrics import FIGURES, auc, auc_interval, bootstrap, figures
 from prill.io.store import BadLine
 from prill.types import Trajectory
@@ -94,9 +94,7 @@ def main() -> int:
             elif name in ("always failure", "rule: not truncated, under 15 steps"):
                 row(name, data.part(keep), [[s for s, k in zip(several[0], keep, strict=True) if k]])
     spent = perf_counter() - start
-    print(
-        f"\nMean over {len(seeds)} divisions into folds (lowest to highest) [95 % interval, tasks drawn anew, first division]."
-    )
+    print(f"\nMean over {len(seeds)} divisions into folds (lowest to highest) [95 % interval, tasks redrawn, first division].")
     print(f"Time for all of the above: {spent:.1f} s")
     speed(data, fitted, gold)
     return 0
@@ -107,7 +105,7 @@ def read(folder: Path) -> Data:
     labels = [label for label in load_labels(folder) if not isinstance(label, BadLine)]
     _, gold = gold_labels(labels, "human", "first")
     runs = [run for run in load(folder) if not isinstance(run, BadLine) and gold.get(run.id) is not None]
-    return Data(runs, [bool(gold[run.id]) for run in runs], [task_of(run) for run in runs])
+    return Data(runs, [bool(gold[run.id]) for run in runs], [make_task(run) for run in runs])
 
 
 def heading(title: str) -> None:

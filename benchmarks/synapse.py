@@ -42,7 +42,7 @@ GROWN = (
     "click-button", "click-link", "click-tab", "focus-text-2", "enter-password", "enter-text-dynamic", "read-table",
     "simple-algebra", "grid-coordinate", "text-transform",
 )  # fmt: skip
-OF_TASK, ROUNDS = 5, 6  # trajectories accepted of each task; episodes of each, every one with a memory drawn anew
+OF_TASK, ROUNDS = 5, 6  # trajectories accepted of each task; episodes of each, every one with a memory redrawn
 LEVELS = (1.0, 0.8, 0.6, 0.4, 0.2)
 
 
@@ -197,7 +197,7 @@ def point(level: float, episodes: Sequence[Episode]) -> PlotPoint:
 
 
 def interval(of_task: Sequence[Sequence[bool]]) -> tuple[float, float]:
-    """The 95 % interval of the share that went well, when tasks are drawn anew with all their episodes."""
+    """The 95 % interval of the share that went well, when tasks are redrawn with all their episodes."""
     rows = np.array([(sum(good), len(good)) for good in of_task])
     low, high = intervals(rows, lambda sums: sums[:, :1] / sums[:, 1:], (0.0,))
     if low[0] < high[0]:

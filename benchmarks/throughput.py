@@ -261,13 +261,13 @@ def row(way: str, concurrency: int, images: bool, count: int, latency: float = L
         path = write_input(Path(folder), count, images)
         command = [sys.executable, __file__, "--way", way, "--concurrency", str(concurrency), "--input", str(path)]
         command += ["--base-url", server.base_url] + (["--images"] if images else [])
-        before = seconds_of(server.pid)
+        before = process_cpu_seconds(server.pid)
         result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        result["server_ms"] = 1000 * (seconds_of(server.pid) - before) / count
+        result["server_ms"] = 1000 * (process_cpu_seconds(server.pid) - before) / count
     return {"way": way, "concurrency": concurrency, "images": images, **result}
 
 
-def seconds_of(pid: int) -> float:
+def process_cpu_seconds(pid: int) -> float:
     """User and system time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

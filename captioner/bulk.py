@@ -21,13 +21,13 @@ from prill.errors import InputError, NoEvidenceError, PrillError, UnscoredError,
 from prill.io.cache import scratch_database
 from prill.io.lines import read_lines
 from prill.io.outputs import check_output, expect_place
-from prill.io.store import BadLine, Intake
+from prill.io.store import BadLine, TrajectoryReader
 from prill.models.ledger import metered
 from prill.protocols import Bounded, Captioner, Engine, RecordedCaptioner
 from prill.scoring.engines import make_engine
 from prill.scoring.items import Stop
 from prill.scoring.scorer import RunTally
-from prill.scoring.shards import Ended, ShardedRun, Shards, StopFile, read_part, shard_of, take_once, unpacked
+from prill.scoring.shards import Ended, ShardedRun, Shards, StopFile, read_part, shard_path, take_once, unpacked
 from prill.types import Observation
 
 CONCURRENCY = 16
@@ -131,9 +131,9 @@ def screenshots_in(
     They wait in a temporary database; no picture is opened for it. Raises UsageError where there is none.
     """
     tally = CaptionTally()
-    with closing(scratch_database()) as files, closing(Intake(paths, limit)) as intake:
+    with closing(scratch_database()) as files, closing(TrajectoryReader(paths, limit)) as reader:
         files.execute("CREATE TABLE files (number INTEGER PRIMARY KEY, path TEXT UNIQUE, text TEXT, caption TEXT)")
-        for _, item in intake:
+        for _, item in reader:
             if isinstance(item, BadLine):
                 tally.reject(item)
                 continue
@@ -144,7 +144,7 @@ def screenshots_in(
                     files.execute("INSERT OR IGNORE INTO files (path, text, caption) VALUES (?, ?, ?)", row)
         (tally.files,) = files.execute("SELECT COUNT(*) FROM files").fetchone()
         if not tally.files:
-            raise UsageError(f"{', '.join(map(str, intake.paths))}: no state has a screenshot; there is nothing to caption")
+            raise UsageError(f"{', '.join(map(str, reader.paths))}: no state has a screenshot; there is nothing to caption")
         yield (
             lambda: (ScreenshotFile(*row) for row in files.execute("SELECT path, text, caption FROM files ORDER BY number")),
             tally,
@@ -261,7 +261,7 @@ class CaptionShard:
     async def __call__(self, part: bytes) -> bytes:
         """Captions what the shard's file does not hold already."""
         todo = read_part(part)
-        ended, tally, path = Ended(todo.number), CaptionTally(), shard_of(self.folder, todo.number)
+        ended, tally, path = Ended(todo.number), CaptionTally(), shard_path(self.folder, todo.number)
         try:
             captioner: Captioner = unpacked(todo.setup)
             with CaptionLog(path, captioner.name) as log:

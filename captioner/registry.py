@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from prill.config.registry import Maker, Option, OptionError, Registry, RegistryEntry, options_of, read_options
-from prill.config.values import PartConfig, name_of
+from prill.config.registry import Maker, Option, OptionError, Registry, RegistryEntry, list_options, read_options
+from prill.config.values import PartConfig, get_name
 from prill.errors import UsageError
 from prill.io.store import BadLine, read_trajectories
 from prill.models.registry import ModelConfig, make_model, model_options
@@ -45,12 +45,12 @@ class CaptionerConfig(PartConfig):
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """The options of the captioner that a table names."""
         name = str(table.get("name"))
-        return options_of(CAPTIONERS.maker("file" if name.endswith(CAPTION_FILES) else name))
+        return list_options(CAPTIONERS.maker("file" if name.endswith(CAPTION_FILES) else name))
 
     @classmethod
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """The options of its model, which may stand among its own."""
-        return ModelConfig.options_for({"name": name_of(table.get("model"))}) if "model" in cls.options_for(table) else {}
+        return ModelConfig.options_for({"name": get_name(table.get("model"))}) if "model" in cls.options_for(table) else {}
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
@@ -100,7 +100,7 @@ def make_captioner(captioner: CaptionerLike, *, place: str = "captioner", lax: b
     if captioner.endswith(CAPTION_FILES):
         captioner, options = "file", {"path": captioner, **options}
     maker = _maker(captioner, place)
-    own = options_of(maker)
+    own = list_options(maker)
     of_model = [name for name in model_options(options.get("model")) if name in options and name not in own]
     settings = {name: options.pop(name) for name in of_model} if "model" in own else {}
     parts = {LanguageModel: lambda model, at: _model(model, at, place, lax, settings)}

@@ -146,7 +146,7 @@ async def _write_rows(root: Path, paths: Sequence[str], captioner: Captioner, si
                 dropped.append(Dropped(path, "broken", str(error)))
                 continue
             caption, decision = captions.get(id), decisions.get(id)
-            text = sieve.text_of(caption, decision)
+            text = sieve.get_text(caption, decision)
             if isinstance(text, str):
                 ocr = await captioner.read(path) if isinstance(captioner, VLMCaptioner) else ""
                 place = await asyncio.to_thread(copy_image, path, root / "images")
@@ -211,7 +211,7 @@ class _Sieve:
     def passes(self, picture: ScreenshotFile) -> bool:
         """Whether a picture is worth asking about; where it is not, that is noted."""
         try:
-            id, bits = image_id(picture.path), looks_of(picture.path)
+            id, bits = image_id(picture.path), image_hashes(picture.path)
         except InputError as error:
             return self._drop(picture.path, "broken", str(error))
         if id in self._ids:
@@ -224,7 +224,7 @@ class _Sieve:
         self._looks.add(bits, picture.path)
         return True
 
-    def text_of(self, caption: Caption | None, decision: Caption | None) -> str | tuple[str, str]:
+    def get_text(self, caption: Caption | None, decision: Caption | None) -> str | tuple[str, str]:
         """The caption for a row; where there is none, why. What a person has accepted or mended is not sieved again."""
         if decision is not None:
             if decision.choice == "rejected" or not decision.caption:
@@ -283,7 +283,7 @@ def without_fence(text: str) -> str:
     return match[1].strip() if match else text.strip()
 
 
-def looks_of(path: str) -> NDArray[uint64]:
+def image_hashes(path: str) -> NDArray[uint64]:
     """What a picture looks like, in 256 bits: whether each of 16 x 16 places is darker than the one to its right.
 
     The difference hash of N. Krawetz ("Kind of like that", 2013) with four times as many bits, since pages of one site differ

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from prill.errors import InputError, UsageError
-from prill.io.outputs import part_of
+from prill.io.outputs import part_path
 from prill.io.store import BadLine, copy_image, encode, encode_trajectory
 from prill.types import Action, LabelRecord, Observation, Trajectory
 
@@ -84,7 +84,7 @@ def convert(
         report.unmatched += label.id not in ids
         return encode(label) if ids.get(label.id, True) else None
 
-    partial_files = [part_of(out / name) for name in names]
+    partial_files = [part_path(out / name) for name in names]
     try:
         report.trajectories = _write(partial_files[0], trajectories, trajectory_line, report.problems, progress)
         try:

@@ -14,24 +14,24 @@ from typing import Any
 
 import griffe
 
-from prill.config.registry import options_of
+from prill.config.registry import list_options
 
 
 class Options(griffe.Extension):
     """Takes bounds and descriptions out of annotations, and adds the descriptions to the `Args` of classes."""
 
     def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
-        attr.annotation = _type_of(attr.annotation)
+        attr.annotation = _plain_type(attr.annotation)
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
         for parameter in func.parameters:
-            parameter.annotation = _type_of(parameter.annotation)
+            parameter.annotation = _plain_type(parameter.annotation)
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         made = _classes().get(cls.path)
         if made is None or cls.docstring is None:
             return
-        described = {option.name: option.description for option in options_of(made).values() if option.description}
+        described = {option.name: option.description for option in list_options(made).values() if option.description}
         rows = [f"    {name}: {described[name]}" for name in inspect.signature(made).parameters if name in described]
         if rows:
             paragraphs = cls.docstring.value.split("\n\n")
@@ -54,11 +54,11 @@ def _classes() -> dict[str, type]:
     return {f"{thing.__module__}.{thing.__qualname__}": thing for thing in classes}
 
 
-def _type_of(annotation: Any) -> Any:
+def _plain_type(annotation: Any) -> Any:
     """An annotation without bounds and descriptions."""
     if isinstance(annotation, griffe.ExprSubscript) and annotation.canonical_path == "typing.Annotated":
         inner = annotation.slice
-        return _type_of(inner.elements[0] if isinstance(inner, griffe.ExprTuple) else inner)
+        return _plain_type(inner.elements[0] if isinstance(inner, griffe.ExprTuple) else inner)
     if isinstance(annotation, griffe.ExprBinOp):
-        annotation.left, annotation.right = _type_of(annotation.left), _type_of(annotation.right)
+        annotation.left, annotation.right = _plain_type(annotation.left), _plain_type(annotation.right)
     return annotation

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, get_args
 
 from msgspec import Meta
 
-from prill.config.registry import Option, OptionError, options_of
+from prill.config.registry import Option, OptionError, list_options
 from prill.config.values import config_options, plain
 from prill.emulators.registry import ENVIRONMENTS, make_environment
 from prill.emulators.settings import Playing, Setting, as_text, task_setting
@@ -91,7 +91,7 @@ class OwnEnvironmentConfig(GoalsConfig):
 
 
 def _options(name: str) -> Mapping[str, Option]:
-    return {key: option for key, option in options_of(ENVIRONMENTS.maker(name)).items() if key not in _FILLED}
+    return {key: option for key, option in list_options(ENVIRONMENTS.maker(name)).items() if key not in _FILLED}
 
 
 async def _grade(environment: Any, trajectory: Trajectory) -> LabelRecord:

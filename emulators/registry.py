@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from prill.config.registry import Registry, RegistryEntry, options_of, read_options
+from prill.config.registry import Registry, RegistryEntry, list_options, read_options
 from prill.errors import UsageError
 from prill.protocols import Environment
 
@@ -49,7 +49,7 @@ def make_environment(name: str, *, images: str | Path | None = None, lax: bool =
         UsageError: No environment has that name, or the object is not an environment.
     """
     maker, what = ENVIRONMENTS.maker(name), f"environment {name!r}"
-    if images is not None and "images" in options_of(maker):
+    if images is not None and "images" in list_options(maker):
         options["images"] = Path(images)
     made = maker(**read_options(maker, options, what, lax=lax))
     if not all(callable(getattr(made, method, None)) for method in ("reset", "step", "close")):

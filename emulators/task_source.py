@@ -53,14 +53,14 @@ def fingerprint(settings: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def words_of(names: Names) -> str | None:
+def to_words(names: Names) -> str | None:
     """Names or numbers as one text with commas, however they were given."""
     return ",".join(map(str, names)) if isinstance(names, list | tuple) else None if names is None else str(names)
 
 
 def task_names(words: Names, names: Sequence[str], *, ranges: bool = False) -> list[str]:
     """The tasks of `a,b` or `all`; with `ranges`, also `0-9`. Raises UsageError for one that is not known."""
-    text = words_of(words)
+    text = to_words(words)
     if not text:
         raise UsageError("tasks is missing: give names, or all", parameters=("tasks",))
     if text == "all":

@@ -38,7 +38,7 @@ def _line(number: int, element: Widget) -> str:
     return "\t" * element.depth + " ".join([f"[{number}]", element.role, repr(element.name), *states])
 
 
-def place_of(action: Action, elements: Sequence[Widget]) -> Point | None:
+def action_point(action: Action, elements: Sequence[Widget]) -> Point | None:
     """Where the action is to happen: its point, else the middle of the element whose line (`[3] …`) or id `target` gives.
 
     None when there is no such element, so that nothing can be done.
@@ -57,4 +57,4 @@ def located(action: Action, elements: Sequence[Widget]) -> Action:
     if number is None or not 1 <= int(number[1]) <= len(elements):
         return action
     line = _line(int(number[1]), elements[int(number[1]) - 1]).lstrip("\t")
-    return replace(action, point=place_of(action, elements), target=line)
+    return replace(action, point=action_point(action, elements), target=line)

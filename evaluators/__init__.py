@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from prill.evaluators.fitted.calibration import Calibrated, read_calibration
     from prill.evaluators.fitted.student import Student
     from prill.evaluators.function import FunctionJudge, as_judge
-    from prill.evaluators.judgement import Judgement, ModelJudge, verdict_of
+    from prill.evaluators.judgement import Judgement, ModelJudge, make_verdict
     from prill.evaluators.labels import gold_labels, task_names
     from prill.evaluators.outcome import CaptionJudge, ModularSpec, VLMJudge, VLMSpec
     from prill.evaluators.registry import JUDGES, judge_options, make_judge
@@ -57,12 +57,12 @@ __all__ = [
     "judge_options",
     "kept_steps",
     "make_judge",
+    "make_verdict",
     "outcome_rewards",
     "read_calibration",
     "read_rubrics",
     "savings",
     "task_names",
-    "verdict_of",
 ]
 _HOMES = {
     "Calibrated": "fitted.calibration",
@@ -103,6 +103,6 @@ _HOMES = {
     "read_rubrics": "rubric",
     "savings": "combine",
     "task_names": "labels",
-    "verdict_of": "judgement",
+    "make_verdict": "judgement",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -9,10 +9,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from prill.actions.ending import claim_of
+from prill.actions.ending import agent_claim
 from prill.errors import NoEvidenceError
-from prill.evaluators.claims import stance_of
-from prill.evaluators.judgement import Judgement, verdict_of
+from prill.evaluators.claims import parse_stance
+from prill.evaluators.judgement import Judgement, make_verdict
 from prill.models.prompts import content_hash
 from prill.protocols import Evaluator
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Usage, Verdict
@@ -43,7 +43,7 @@ class Constant(_WithoutModel):
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict."""
-        return await verdict_of(self, trajectory, self._judge)
+        return await make_verdict(self, trajectory, self._judge)
 
     async def _judge(self) -> Judgement:
         return Judgement(self.success, float(self.success), "whatever the trajectory")
@@ -61,7 +61,7 @@ class SelfReport(_WithoutModel):
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict; unscored with `no_evidence` when nothing was done, or the agent's words say nothing for certain."""
-        return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
+        return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         if not trajectory.steps and trajectory.answer is None:
@@ -71,13 +71,13 @@ class SelfReport(_WithoutModel):
 
     @staticmethod
     def _word(trajectory: Trajectory) -> tuple[bool, str]:
-        if (flag := claim_of(trajectory.metadata)) is not None:
+        if (flag := agent_claim(trajectory.metadata)) is not None:
             return flag, f"the agent's own flag says {'success' if flag else 'failure'}"
         last = trajectory.steps[-1].action if trajectory.steps else None
         if last is not None and last.text.startswith("report_infeasible"):
             return False, "the agent said that it cannot be done"
         if trajectory.answer is not None:
-            stance, why = stance_of(trajectory.answer)
+            stance, why = parse_stance(trajectory.answer)
             if stance == "unclear":
                 raise NoEvidenceError(why)
             return stance == "claim", why
@@ -101,7 +101,7 @@ class LabelOracle(_WithoutModel):
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict; unscored with `no_evidence` where there is no label, or none that is decided."""
-        return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
+        return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         success = self.labels.get(trajectory.id)
@@ -149,7 +149,7 @@ class NoisyLabels(_WithoutModel):
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict; unscored with `no_evidence` where the oracle did not decide, or on purpose."""
-        return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
+        return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         known = await self.oracle(trajectory)

@@ -50,7 +50,7 @@ def _phrases() -> _Phrases:
     return _Phrases(**{name: re.compile("|".join(phrases)) for name, phrases in table.items()}, common_words=words)
 
 
-def stance_of(answer: str) -> tuple[Stance, str]:
+def parse_stance(answer: str) -> tuple[Stance, str]:
     """What an answer says of the agent's success, and why that is read from it."""
     phrases = _phrases()
     text = answer.strip().replace("’", "'").casefold().replace("can't", "cannot")

@@ -205,7 +205,7 @@ class Cascade(_Combined):
     def __init__(
         self, first: Evaluator, then: Evaluator, *, band: tuple[float, float] | None = None, first_may_accept: bool = False
     ) -> None:
-        low, high = band or _band_of(first)
+        low, high = band or _uncertainty_band(first)
         if not 0.0 <= low <= high <= 1.0:
             raise UsageError(f"the band {low:g} to {high:g} is none: give two numbers between 0 and 1, the smaller one first")
         if band is not None and high < 1.0 and not first_may_accept:
@@ -235,15 +235,15 @@ class Cascade(_Combined):
         )
 
 
-def _band_of(judge: Evaluator) -> tuple[float, float]:
+def _uncertainty_band(judge: Evaluator) -> tuple[float, float]:
     """The band that a fitted judge's card names, put through its calibration if it has one."""
     if isinstance(judge, Calibrated):
-        low, high = _band_of(judge.judge)
+        low, high = _uncertainty_band(judge.judge)
         return judge.calibration(low), judge.calibration(high)
     if isinstance(judge, Student):
         return judge.model.card.band.low, judge.model.card.band.high
     if isinstance(judge, Composite) and not isinstance(judge, _Combined) and len(judge.parts) == 1:
-        return _band_of(judge.parts[0])
+        return _uncertainty_band(judge.parts[0])
     return _UNMEASURED
 
 

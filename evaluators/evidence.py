@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from prill.actions.elements import element_id, element_of
+from prill.actions.elements import element_id, find_element
 from prill.actions.ending import CLAIMED_SUCCESS
 from prill.actions.phone import dual_points, is_swipe
 from prill.models.prompts import clean, quoted, shorten
@@ -59,7 +59,7 @@ def asked_for(task: Task) -> str:
     return f"{block}\n\nEarlier in this conversation the user asked:\n\n{quoted('earlier-requests', lines)}"
 
 
-def goals_of(task: Task) -> tuple[str, ...]:
+def list_goals(task: Task) -> tuple[str, ...]:
     """The goal, then those of the conversation's earlier turns: after others, the same words mean something else."""
     return task.goal, *(turn.task.goal for turn in task.earlier)
 
@@ -125,9 +125,9 @@ def _element(action: Action, page: str) -> str | None:
     """The element in words, without its number; only the number where nothing says more."""
     target = _flat(action.target or "")
     if not target:
-        return element_of(action.text, page)
+        return find_element(action.text, page)
     if number := _BARE_ID.fullmatch(target):
-        return element_of(f"click [{number[1]}]", page) or target
+        return find_element(f"click [{number[1]}]", page) or target
     number = _NUMBERED.match(target)
     return shorten(target[number.end() :] if number else target, _ELEMENT_CHARS)
 
@@ -223,7 +223,7 @@ def endings(trajectory: Trajectory) -> frozenset[int]:
     return frozenset(i for i in places if 0 <= i < states)
 
 
-def frames_of(trajectory: Trajectory, count: int | None) -> list[State]:
+def select_frames(trajectory: Trajectory, count: int | None) -> list[State]:
     """The states whose screenshots are shown, oldest first: the last `count`, or the telling ones.
 
     The telling ones: the first, the one before the action that submitted something, and the last two; of equal pictures the

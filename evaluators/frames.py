@@ -283,7 +283,7 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
                 prompt,
                 self.max_tokens,
             )
-            return self._rating_of(criteria, reply)
+            return self._parse_rating(criteria, reply)
         except UnparsableError as error:
             return error
 
@@ -326,7 +326,7 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
         """It as a quotation, under its name in the prompts."""
 
     @abstractmethod
-    def _rating_of(self, criteria: C, reply: Reply) -> Rating:
+    def _parse_rating(self, criteria: C, reply: Reply) -> Rating:
         """The rating that a reply holds. Raises UnparsableError."""
 
     @abstractmethod

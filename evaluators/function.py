@@ -11,7 +11,7 @@ from functools import update_wrapper
 from typing import Any
 
 from prill.errors import NoEvidenceError, UsageError
-from prill.evaluators.judgement import Judgement, verdict_of
+from prill.evaluators.judgement import Judgement, make_verdict
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
 Answer = bool | float | Judgement | Verdict | None
@@ -62,7 +62,7 @@ class FunctionJudge:
                 return Judgement(False, 0.0, "")
             return self._judgement(answer, trajectory)
 
-        verdict = await verdict_of(self, trajectory, judge)
+        verdict = await make_verdict(self, trajectory, judge)
         for given in own:  # with what the function's own calls took
             return replace(
                 given, evaluator=self.info, usage=given.usage + verdict.usage, seconds=given.seconds or verdict.seconds

@@ -24,7 +24,7 @@ PromptFiles = str | dict[str, str] | None
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a judge concluded; `verdict_of` makes a verdict of it.
+    """What a judge concluded; `make_verdict` makes a verdict of it.
 
     Args:
         success: Whether the goal was reached.
@@ -43,7 +43,7 @@ class Judgement:
     findings: Findings | None = None
 
 
-async def verdict_of(evaluator: Evaluator, trajectory: Trajectory, judge: Callable[[], Awaitable[Judgement]]) -> Verdict:
+async def make_verdict(evaluator: Evaluator, trajectory: Trajectory, judge: Callable[[], Awaitable[Judgement]]) -> Verdict:
     """Runs a judgement and records its outcome and cost. An `UnscoredError` error becomes an unscored verdict.
 
     Args:
@@ -158,7 +158,7 @@ class ModelJudge(ABC):
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict; unscored with `no_evidence` when the trajectory lacks what this judge looks at."""
-        return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
+        return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     @abstractmethod
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:

@@ -12,14 +12,14 @@ from prill.io.store import BadLine
 from prill.io.truth import gold_labels
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
-__all__ = ["cluster", "gold_labels", "grouped_folds", "latest_verdicts", "task_names", "task_of", "template_of"]
-# What environments put behind a task that they make anew for each seed: `miniwob/click-link?seed=3`.
+__all__ = ["cluster", "get_template", "gold_labels", "grouped_folds", "latest_verdicts", "make_task", "task_names"]
+# What environments put behind a task that they make again for each seed: `miniwob/click-link?seed=3`.
 _SEED = re.compile(r"\?seed=\d+$")
 # Where WebArena's template is noted: tasks of one template differ in what is filled into it.
 TEMPLATE = "intent_template_id"
 
 
-def task_of(trajectory: Trajectory) -> str:
+def make_task(trajectory: Trajectory) -> str:
     """The task's name, unique across sites; its goal where it has no id."""
     task = trajectory.task
     return f"{task.site or ''}/{task.id or task.goal}"
@@ -34,7 +34,7 @@ def task_names(trajectories: Iterable[Trajectory | BadLine]) -> dict[str, str]:
     Returns:
         The task's name by trajectory id.
     """
-    return {item.id: task_of(item) for item in trajectories if isinstance(item, Trajectory)}
+    return {item.id: make_task(item) for item in trajectories if isinstance(item, Trajectory)}
 
 
 def cluster(id: str, tasks: Mapping[str, str] | None) -> tuple[bool, str]:
@@ -46,17 +46,17 @@ def cluster(id: str, tasks: Mapping[str, str] | None) -> tuple[bool, str]:
     return (True, task) if task else (False, id)  # the flag keeps an id that equals a task's name apart from that task
 
 
-def template_of(trajectory: Trajectory) -> str:
+def get_template(trajectory: Trajectory) -> str:
     """What the tasks have in common that are made of one mould: `miniwob/click-link` of every seed, WebArena's template.
 
-    `task_of` tells one goal from another, and this one kind of goal: an agent that has learnt one of them knows the others. The
+    `make_task` tells one goal from another, and this one kind of goal: an agent that has learnt one of them knows the others. The
     template of WebArena is in the metadata of what `prill rollout` records and of logs that name it. All else is its own kind.
     """
     task = trajectory.task
     if (number := trajectory.metadata.get(TEMPLATE)) is not None:
         return f"{task.site or ''}/template {number}"
     id = task.id or task.goal
-    return _SEED.sub("", id) if _SEED.search(id) else task_of(trajectory)
+    return _SEED.sub("", id) if _SEED.search(id) else make_task(trajectory)
 
 
 def latest_verdicts(verdicts: Iterable[Verdict]) -> tuple[EvaluatorInfo, dict[str, Verdict]]:

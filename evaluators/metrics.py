@@ -69,17 +69,17 @@ def figures(tables: NDArray[Any]) -> NDArray[Any]:
 def intervals(
     clusters: NDArray[Any], statistic: Statistic = figures, least: Sequence[float] = LEAST
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Lower and upper ends of 95 % intervals of a statistic of clusters (rows of counts), found as `method_of` says.
+    """Lower and upper ends of 95 % intervals of a statistic of clusters (rows of counts), found as `choose_method` says.
 
     `statistic` takes summed rows and gives one row of figures for each; `least` has the least value that each can have, and
     the greatest is 1. Both ends are NaN, or the same, where no interval can be found.
     """
-    if method_of(len(clusters)) == "bootstrap":
+    if choose_method(len(clusters)) == "bootstrap":
         return bootstrap(clusters, statistic)
     return jackknife(clusters, statistic, least)
 
 
-def method_of(clusters: int) -> Method:
+def choose_method(clusters: int) -> Method:
     """How intervals of so many clusters are found."""
     return "bootstrap" if clusters >= FEW_CLUSTERS else "t"
 
@@ -113,7 +113,7 @@ def jackknife(
 
 
 def bootstrap(clusters: NDArray[Any], statistic: Statistic = figures) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Lower and upper ends of 95 % percentile intervals of a statistic, when whole clusters (rows of counts) are drawn anew.
+    """Lower and upper ends of 95 % percentile intervals of a statistic, when whole clusters (rows of counts) are redrawn.
 
     `statistic` takes summed rows, one a draw, and gives one row of figures for each; without one, `FIGURES`.
     Draws where a figure is undefined say nothing about it; NaN where all are. The seed is fixed.
@@ -160,7 +160,7 @@ def auc(scores: Sequence[float], truths: Sequence[bool]) -> float | None:
 
 
 def auc_interval(scores: Sequence[float], truths: Sequence[bool], clusters: Sequence[Hashable]) -> tuple[float, float] | None:
-    """The 95 % interval of `auc`, found as `method_of` the number of clusters says; None where there is none.
+    """The 95 % interval of `auc`, found as `choose_method` the number of clusters says; None where there is none.
 
     `clusters` names the cluster of each row. The seed is fixed.
     """
@@ -170,7 +170,7 @@ def auc_interval(scores: Sequence[float], truths: Sequence[bool], clusters: Sequ
     names = {name: i for i, name in enumerate(dict.fromkeys(clusters))}
     cluster = np.fromiter((names[name] for name in clusters), dtype=np.intp, count=len(value))
     levels, level = np.unique(value, return_inverse=True)
-    if len(levels) <= _FEW_LEVELS or method_of(len(names)) == "t":
+    if len(levels) <= _FEW_LEVELS or choose_method(len(names)) == "t":
         tables = np.zeros((len(names), 2 * len(levels)), dtype=np.int64)
         np.add.at(tables, (cluster, np.where(right, level, level + len(levels))), 1)
         low, high = intervals(tables, lambda drawn: _areas(*np.split(drawn, 2, axis=1))[:, None], (0.0,))

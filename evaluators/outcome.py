@@ -23,9 +23,9 @@ from prill.evaluators.evidence import (
     claims,
     endings,
     fewer,
-    frames_of,
     not_all,
     request,
+    select_frames,
     state_text,
     states,
     thought_lines,
@@ -197,7 +197,7 @@ class OutcomeJudge(VLMSpec, ModelJudge):
 
     async def _ask(self, trajectory: Trajectory, messages: Callable[[Room], Sequence[Message]], room: int = ROOM) -> Judgement:
         judgement = await judge_outcome(self.model, messages, self._prompt(trajectory), self._reply_tokens, room, self._form)
-        return replace(judgement, rewards=rewards_of(judgement.success, len(trajectory.steps)) or None)
+        return replace(judgement, rewards=compute_rewards(judgement.success, len(trajectory.steps)) or None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +216,7 @@ class VLMJudge(OutcomeJudge):
     paper: ClassVar[JudgePreset] = _PAPER_VISION
 
     def _frames(self, trajectory: Trajectory) -> list[State]:
-        return frames_of(trajectory, 1 if self.preset == "paper" else self.frames)
+        return select_frames(trajectory, 1 if self.preset == "paper" else self.frames)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The frames that are shown."""
@@ -367,7 +367,7 @@ def _score(reply: Reply, form: ReplyFormat | WordFormat, status: str) -> float |
     return choice_probability(reply.tokens, form.verdict, OUTCOMES, "success", status)
 
 
-def rewards_of(success: bool, steps: int) -> tuple[float, ...]:
+def compute_rewards(success: bool, steps: int) -> tuple[float, ...]:
     """The paper's rewards for an outcome: 0 for every step, and 1 for the last one after success."""
     return tuple(float(success and i == steps - 1) for i in range(steps))
 

@@ -31,9 +31,9 @@ from msgspec import Meta
 
 from prill.captioner.registry import CaptionerConfig, captioner_for, make_captioner
 from prill.checks import expect_judge
-from prill.config.registry import Maker, Option, OptionError, Registry, RegistryEntry, nearest, options_of, read_options
+from prill.config.registry import Maker, Option, OptionError, Registry, RegistryEntry, list_options, nearest, read_options
 from prill.config.toml import read_table
-from prill.config.values import PartConfig, name_of
+from prill.config.values import PartConfig, get_name
 from prill.errors import UsageError
 from prill.evaluators.baselines import Constant, LabelOracle, NoiseSpec, NoisyLabels, oracle
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judges
@@ -87,7 +87,7 @@ class JudgeWrappers:
     evidence_only: Annotated[bool, Meta(description="hide the agent's thoughts, answer and messages from the judge")] = False
     calibration: Annotated[str | None, Meta(description="scores and threshold by a file of prill calibrate")] = None
 
-    def put_around(self, judge: Evaluator) -> Evaluator:
+    def apply(self, judge: Evaluator) -> Evaluator:
         """The judge with what was asked for around it. Raises UsageError."""
         if self.mark_points:
             from prill.evaluators.wrappers.marking import Marked
@@ -124,7 +124,7 @@ class JudgeConfig(PartConfig):
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """The options of the judge that a table names, and those that go around any judge."""
-        name, around = str(table.get("name")), options_of(JudgeWrappers)
+        name, around = str(table.get("name")), list_options(JudgeWrappers)
         if name.endswith(DESCRIPTIONS):  # besides, what every judge of the file takes that leaves it open
             return {"captioner": judge_options("modular")["captioner"], **around}
         return {**around, **judge_options(name)}
@@ -135,7 +135,7 @@ class JudgeConfig(PartConfig):
         name = str(table.get("name"))
         if name.endswith(DESCRIPTIONS) or not asks_a_model(JUDGES.maker(name)):
             return {}
-        return ModelConfig.options_for({"name": name_of(table.get("model")) or "NAME"})
+        return ModelConfig.options_for({"name": get_name(table.get("model")) or "NAME"})
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
@@ -194,7 +194,7 @@ def make_judge(
         except RecursionError:
             raise UsageError(f"{place}judges of judges without end: one names itself, or they are too many") from None
     expect_judge(judge)
-    return JudgeWrappers(**read_options(JudgeWrappers, options, "a judge that is made already", lax=lax)).put_around(judge)
+    return JudgeWrappers(**read_options(JudgeWrappers, options, "a judge that is made already", lax=lax)).apply(judge)
 
 
 def make_run_judge(
@@ -271,7 +271,7 @@ def _run_captioner(captioner: Any, shared: Mapping[str, Any], concurrency: int) 
     if table["name"] == "vlm" and "model" not in table:
         raise UsageError("judge.captioner.model is missing: name the model that looks at the screenshots")
     if "model" in table:
-        names = model_options(name_of(table["model"]))
+        names = model_options(get_name(table["model"]))
         usual = {"concurrency": concurrency, **shared}
         return {**{key: value for key, value in usual.items() if key in names}, **table}
     return table if len(table) > 1 else table["name"]
@@ -289,19 +289,19 @@ def judge_options(name: str) -> Mapping[str, Option]:
     Raises:
         UsageError: No judge has that name.
     """
-    return options_of(JUDGES.maker(name))
+    return list_options(JUDGES.maker(name))
 
 
 def asks_a_model(maker: Maker) -> bool:
     """Whether a judge's maker takes a language model."""
-    option = options_of(maker).get("model")
+    option = list_options(maker).get("model")
     return option is not None and option.type_name != "str"  # a fitted judge's model is a file
 
 
 def takes_a_model(name: str) -> bool:
     """Whether a judge of that name asks a model, itself or through the judges that it is made of."""
     maker = JUDGES.maker(name)
-    return asks_a_model(maker) or "judges" in options_of(maker)
+    return asks_a_model(maker) or "judges" in list_options(maker)
 
 
 @dataclass(frozen=True)
@@ -326,7 +326,7 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
         if not place:
             raise
         raise UsageError(f"{place}name: {error}") from None
-    own = options_of(maker)
+    own = list_options(maker)
     if inspect.isroutine(maker) and (inspect.iscoroutinefunction(maker) or "trajectory" in own):
         expect_judge(maker)  # a function that judges, where one that makes a judge is wanted
     asks_model = asks_a_model(maker)
@@ -339,11 +339,11 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
     if asks_model and context.shared_model is not None:
         table |= _shared(context.shared_model, table, own)
     table |= _inherited(context.defaults, table, own, asks_model)
-    if name_of(table.get("model")) == "embedded" and asks_model and "captioner" not in own and name in JUDGES.entries:
+    if get_name(table.get("model")) == "embedded" and asks_model and "captioner" not in own and name in JUDGES.entries:
         raise OptionError(
             f"{place}model: the embedded model takes no images; use a judge that reads text, such as modular", "model"
         )
-    blind = "captioner" in own and (own["captioner"].required or name_of(table.get("model")) == "embedded")
+    blind = "captioner" in own and (own["captioner"].required or get_name(table.get("model")) == "embedded")
     if blind and "captioner" not in table and context.choose_captioner:
         table["captioner"] = context.choose_captioner()
     of_model = [option for option in model_options(table.get("model")) if option not in own] if asks_model else []
@@ -363,7 +363,7 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
         expect_judge(judge)
     except UsageError as error:
         raise UsageError(f"{place}{name}: {error}") from None
-    return JudgeWrappers(**read_options(JudgeWrappers, around, what, place=place, lax=context.lax)).put_around(judge)
+    return JudgeWrappers(**read_options(JudgeWrappers, around, what, place=place, lax=context.lax)).apply(judge)
 
 
 def _model(model: Any, at: str, place: str, lax: bool, settings: Mapping[str, Any]) -> LanguageModel:

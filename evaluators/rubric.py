@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from prill.config.toml import read_toml
 from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageError
-from prill.evaluators.evidence import asked_for, goals_of
+from prill.evaluators.evidence import asked_for, list_goals
 from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
 from prill.evaluators.judgement import Judgement
 from prill.io.store import read_lines
@@ -85,7 +85,7 @@ def rubric_for(task: Task, rubrics: Mapping[str, Rubric]) -> Rubric | None:
     return rubrics.get(task.id) or rubrics.get(task.goal.strip())
 
 
-def hash_of(rubrics: Mapping[str, Rubric]) -> str:
+def compute_hash(rubrics: Mapping[str, Rubric]) -> str:
     """The content hash of a set of rubrics."""
     pairs = ((name, str(msgspec.json.encode(rubric))) for name, rubric in sorted(rubrics.items()))
     return content_hash(*(part for pair in pairs for part in pair))
@@ -106,7 +106,7 @@ def read_rubrics(path: str | os.PathLike[str]) -> dict[str, Rubric]:
     rubrics: dict[str, Rubric] = {}
     for place, row in _rows(Path(path)):
         try:
-            name, rubric = _rubric_of(row)
+            name, rubric = _parse_rubric(row)
             if name in rubrics:
                 raise ValueError(f"{name!r} has a rubric already")
         except (msgspec.ValidationError, ValueError) as error:
@@ -139,7 +139,7 @@ def _tables(path: Path) -> Iterator[tuple[str, object]]:
     yield from ((f"{path}: rubric {i}", table) for i, table in enumerate(tables, 1))
 
 
-def _rubric_of(row: object) -> tuple[str, Rubric]:
+def _parse_rubric(row: object) -> tuple[str, Rubric]:
     if not isinstance(row, dict):
         raise ValueError("not an object")
     _check_fields(row, ("task_id", "goal", "criteria"))
@@ -202,7 +202,7 @@ ASSESSMENT = RecordFormat(
 )
 
 
-def judgement_of(rubric: Rubric, assessment: Assessment, states: Set[int], threshold: float) -> Judgement:
+def make_judgement(rubric: Rubric, assessment: Assessment, states: Set[int], threshold: float) -> Judgement:
     """The judgement by an assessment whose model was shown these states. Raises UnparsableError when it leaves a criterion out,
     NoEvidenceError when none of them can be told from what was shown: that is no failure.
 
@@ -282,7 +282,7 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
     `met` counts only with the number of a state that was shown; without one the criterion is insufficient_evidence, and so is
     one whose state does not exist or was not shown. Insufficient evidence is not a pass, and where there is nothing else the
     verdict is unscored, `no_evidence`. `findings.process` is the share of the weight that is met; success needs `threshold` of
-    it, and besides that nothing made the task impossible (for the score: `judgement_of`). A reply that leaves out a criterion
+    it, and besides that nothing made the task impossible (for the score: `make_judgement`). A reply that leaves out a criterion
     is no verdict: unscored, `parse`.
 
     Args:
@@ -315,7 +315,7 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
         return PerGoal(RUBRIC, self.goal_cache)
 
     def _params(self) -> dict[str, Any]:
-        return {**super()._params(), "rubrics": None if self._rubrics is None else hash_of(self._rubrics)}
+        return {**super()._params(), "rubrics": None if self._rubrics is None else compute_hash(self._rubrics)}
 
     def _form_texts(self) -> list[str]:
         return [form.shape for form in (RUBRIC, RELEVANCE, ASSESSMENT)]
@@ -331,7 +331,7 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
         if (rubric := self._supplied(trajectory)) is not None:
             return rubric
         task, prompt = trajectory.task, self.prompts["rubric_criteria"]
-        key = content_hash(self.model.name, prompt.text, RUBRIC.shape, str(self.max_tokens), *goals_of(task))
+        key = content_hash(self.model.name, prompt.text, RUBRIC.shape, str(self.max_tokens), *list_goals(task))
         return await self._model_rubrics.get(
             key, lambda: ask(self.model, lambda _: self._rubric_messages(task), RUBRIC, prompt, self.max_tokens)
         )
@@ -353,7 +353,7 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
         lines = (f"{i}. {' '.join(criterion.text.split())}" for i, criterion in enumerate(criteria.criteria, 1))
         return {"criteria": quoted("criteria", "\n".join(lines))}
 
-    def _rating_of(self, criteria: Rubric, reply: Reply) -> Rating:
+    def _parse_rating(self, criteria: Rubric, reply: Reply) -> Rating:
         rating = RELEVANCE.read(reply)
         if len(rating.scores) != len(criteria.criteria):
             raise UnparsableError(f"{len(rating.scores)} scores for {len(criteria.criteria)} criteria")
@@ -363,4 +363,4 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
         self, criteria: Rubric, messages: Callable[[Room], Sequence[Message]], states: Callable[[], Set[int]]
     ) -> Judgement:
         reply = await ask(self.model, messages, ASSESSMENT, self.prompts["rubric_verdict"], self.max_tokens)
-        return judgement_of(criteria, ASSESSMENT.read(reply), states(), self.threshold)
+        return make_judgement(criteria, ASSESSMENT.read(reply), states(), self.threshold)

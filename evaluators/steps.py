@@ -13,7 +13,7 @@ from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.evaluators.evidence import action_text, request, state_text
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
-from prill.evaluators.outcome import PresetName, rewards_of
+from prill.evaluators.outcome import PresetName, compute_rewards
 from prill.models.calls import ROOM, ask, planned, together
 from prill.models.prompts import NONCE, clean, quoted, shorten
 from prill.models.replies import ReplyFormat, choice_probability
@@ -203,7 +203,7 @@ def outcome_rewards(verdict: Verdict, trajectory: Trajectory) -> tuple[float, ..
     """
     if verdict.success is None:
         return None
-    return rewards_of(verdict.success, len(trajectory.steps))
+    return compute_rewards(verdict.success, len(trajectory.steps))
 
 
 def _summary(steps: Sequence[StepVerdict]) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from prill.evaluators.evidence import asked_for, goals_of
+from prill.evaluators.evidence import asked_for, list_goals
 from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
 from prill.evaluators.judgement import Judgement
 from prill.evaluators.outcome import MAX_TOKENS, STATUS, judge_outcome
@@ -76,7 +76,7 @@ class WebJudge(WebJudgeSpec, FrameJudge[tuple[str, ...]]):
 
     async def _criteria(self, trajectory: Trajectory) -> tuple[str, ...]:
         task, prompt = trajectory.task, self.prompts["webjudge_key_points"]
-        key = content_hash(self.model.name, prompt.text, KEY_POINTS.shape, str(self.max_tokens), *goals_of(task))
+        key = content_hash(self.model.name, prompt.text, KEY_POINTS.shape, str(self.max_tokens), *list_goals(task))
         record = await self._key_points.get(
             key, lambda: ask(self.model, lambda _: self._point_messages(task), KEY_POINTS, prompt, self.max_tokens)
         )
@@ -93,7 +93,7 @@ class WebJudge(WebJudgeSpec, FrameJudge[tuple[str, ...]]):
         lines = "\n".join(f"{i}. {point}" for i, point in enumerate(criteria, 1))
         return {"points": quoted("key-points", shorten(lines, room))}
 
-    def _rating_of(self, criteria: tuple[str, ...], reply: Reply) -> Rating:
+    def _parse_rating(self, criteria: tuple[str, ...], reply: Reply) -> Rating:
         return Rating(reply.fields[RATING.text], (int(reply.fields[RATING.verdict]),))
 
     async def _conclude(

@@ -151,7 +151,7 @@ def _encoder(folder: Path) -> tuple[Any, Any]:
         from transformers import AutoModel, AutoTokenizer
     except ImportError:
         raise MissingExtraError("transformers", "local") from None
-    from prill.models.local.weights import cause_of, library_errors
+    from prill.models.local.weights import error_cause, library_errors
 
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder}: no sentence encoder for transformers (it has no config.json)")
@@ -159,7 +159,7 @@ def _encoder(folder: Path) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         return tokenizer, AutoModel.from_pretrained(folder, local_files_only=True, trust_remote_code=False).eval()
     except library_errors() as error:
-        raise UsageError(f"{folder}: the sentence encoder cannot be loaded: {cause_of(error)}") from None
+        raise UsageError(f"{folder}: the sentence encoder cannot be loaded: {error_cause(error)}") from None
 
 
 def _minilm() -> Path:
@@ -177,12 +177,12 @@ class EndpointEmbedder:
     def __init__(
         self, model: str, *, base_url: str | None = None, api_key_env: str = "OPENAI_API_KEY", timeout: float = 60.0
     ) -> None:
-        from prill.models.client import endpoint_of
-        from prill.models.ledger import Ledger, price_of
+        from prill.models.client import make_endpoint
+        from prill.models.ledger import Ledger, find_price
 
         self.name = model
-        self._endpoint = endpoint_of(base_url, api_key_env, 4, timeout, 600.0, 5)
-        self._ledger = Ledger(price_of(model), name=model)
+        self._endpoint = make_endpoint(base_url, api_key_env, 4, timeout, 600.0, 5)
+        self._ledger = Ledger(find_price(model), name=model)
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """The vectors in the order of the texts. Raises TransportError for an answer that holds others."""

@@ -135,7 +135,7 @@ class React:
         if step.observation.text is None:
             raise NoEvidenceError("react reads the text of the page, and this state has none")
         page = numbered(step.observation.text)
-        done, advice = self._came_of(trajectory.steps[index - 1], task.platform) if index else ("", "")
+        done, advice = self._result_after(trajectory.steps[index - 1], task.platform) if index else ("", "")
         messages = self._messages(task, step.observation, page, done, advice)
         number = page.number(step.action)
         if number is not None and element_line(number, cut(page.text, self.spec.observation_tokens)) is None:
@@ -162,9 +162,9 @@ class React:
     ) -> tuple[Message, ...]:
         url = observation.url or "(unknown)"
         turn = ReactTurn(observation=page.text, goal=task.goal, done=done, advice=advice, url=url)
-        return messages_of(self.spec, task.platform, turn, self.lessons)
+        return build_messages(self.spec, task.platform, turn, self.lessons)
 
-    def _came_of(self, step: Step, platform: Platform) -> tuple[str, str]:
+    def _result_after(self, step: Step, platform: Platform) -> tuple[str, str]:
         """What the next turn says of a recorded step: what was done, or the advice after a reply that could not be read."""
         if step.action.kind != "other":
             return step.action.text, ""
@@ -303,7 +303,7 @@ class _Examples:
     phone: tuple[ReactTurn, ...]
 
 
-def messages_of(spec: ReactSpec, platform: Platform, turn: ReactTurn, lessons: Sequence[str]) -> tuple[Message, ...]:
+def build_messages(spec: ReactSpec, platform: Platform, turn: ReactTurn, lessons: Sequence[str]) -> tuple[Message, ...]:
     """The whole request: system text, the examples as turns already taken, and the present turn."""
     source = _examples()
     wording, examples = source.wording, source.web if platform == "web" else source.phone

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from prill.config.registry import Maker, Option, OptionError, Registry, RegistryEntry, options_of, read_options
-from prill.config.values import PartConfig, name_of
+from prill.config.registry import Maker, Option, OptionError, Registry, RegistryEntry, list_options, read_options
+from prill.config.values import PartConfig, get_name
 from prill.errors import UsageError
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
 from prill.protocols import LanguageModel, Policy
@@ -60,13 +60,13 @@ class PolicyConfig(PartConfig):
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """The options of the policy that a table names."""
-        return options_of(POLICIES.maker(str(table.get("name"))))
+        return list_options(POLICIES.maker(str(table.get("name"))))
 
     @classmethod
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """The options of its model, which may stand among its own."""
         maker = POLICIES.maker(str(table.get("name")))
-        return ModelConfig.options_for({"name": name_of(table.get("model"))}) if asks_a_model(maker) else {}
+        return ModelConfig.options_for({"name": get_name(table.get("model"))}) if asks_a_model(maker) else {}
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
@@ -123,7 +123,7 @@ def make_policy(name: PolicyLike, *, model: ModelLike | None = None, lax: bool =
             raise UsageError(f"a policy that is made already takes no options ({', '.join([*options, 'model'])})")
         return name
     maker, what = POLICIES.maker(name), f"policy {name!r}"
-    own = options_of(maker)
+    own = list_options(maker)
     of_model = model_options(model) if asks_a_model(maker) else ()
     settings = {key: options.pop(key) for key in of_model if key in options and key not in own}
     if model is not None:
@@ -137,10 +137,10 @@ def make_policy(name: PolicyLike, *, model: ModelLike | None = None, lax: bool =
 
 def asks_a_model(maker: Maker) -> bool:
     """Whether a policy's maker takes a language model; that of a policy with weights of its own is a name or a folder."""
-    option = options_of(maker).get("model")
+    option = list_options(maker).get("model")
     return option is not None and option.type_name != "str"
 
 
 def policies_with(option: str) -> list[str]:
     """The policies of this folder that have the option."""
-    return [name for name in POLICIES.entries if option in options_of(POLICIES.maker(name))]
+    return [name for name in POLICIES.entries if option in list_options(POLICIES.maker(name))]

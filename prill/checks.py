@@ -163,7 +163,7 @@ def _checker(type_: type) -> _Check:
     hints = get_type_hints(type_)
     names = [part.name for part in fields(type_)]
     # Nearly all values are of these very types: no call is made for them.
-    parts = [(name, _plain_types(hints[name]), _check_of(hints[name])) for name in names]
+    parts = [(name, _plain_types(hints[name]), _make_check(hints[name])) for name in names]
     read = attrgetter(*names)
 
     def check(value: object) -> _Fault | None:
@@ -182,7 +182,7 @@ def _plain_types(hint: Any) -> frozenset[type]:
     return frozenset(arg for arg in args if arg in (str, bool, int, float, type(None)))
 
 
-def _check_of(hint: Any) -> _Check:
+def _make_check(hint: Any) -> _Check:
     origin, args = get_origin(hint), get_args(hint)
     if isinstance(hint, type) and is_dataclass(hint):
         return _check_inner(hint)
@@ -190,9 +190,9 @@ def _check_of(hint: Any) -> _Check:
         return _check_choice(args)
     if origin in (typing.Union, types.UnionType):
         others = [arg for arg in args if arg is not type(None)]
-        return _optional(_check_of(others[0])) if len(others) == 1 and len(args) == 2 else _anything
+        return _optional(_make_check(others[0])) if len(others) == 1 and len(args) == 2 else _anything
     if origin is tuple:
-        return _check_several(_check_of(args[0]), None if args[1] is Ellipsis else len(args))
+        return _check_several(_make_check(args[0]), None if args[1] is Ellipsis else len(args))
     bare = origin or hint
     return _check_type(bare) if bare in _WORDS else _anything
 

@@ -18,7 +18,7 @@ PrillError
     ├── ContextTooLongError  context
     └── BudgetSpentError     budget
 
-An UnscoredError becomes a verdict in one place (`prill.evaluators.judgement.verdict_of`). UsageError and EndpointError
+An UnscoredError becomes a verdict in one place (`prill.evaluators.judgement.make_verdict`). UsageError and EndpointError
 are about the run, not about a trajectory: they end it, and what was already judged stays on disk.
 """
 

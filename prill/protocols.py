@@ -333,7 +333,7 @@ def every_judge(judge: Evaluator) -> Iterator[Evaluator]:
             yield from every_judge(part)
 
 
-def concurrency_of(judge: Evaluator) -> int | None:
+def get_concurrency(judge: Evaluator) -> int | None:
     """Gives the most calls at once of the models that a judge asks.
 
     Args:

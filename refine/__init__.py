@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from prill.refine.export import ExportSpec, export_rows
     from prill.refine.filter import FilterSpec, filter_steps
     from prill.refine.filtered_bc import Study, StudyArm, run_study
-    from prill.refine.outcomes import read_results, table_lines, table_of
-    from prill.refine.reflector import Reflective, Reflector, ReflectorSpec, challenges_of
-    from prill.refine.reflexion import Challenge, PlaySettings, play_again
-    from prill.refine.results import results_of, results_text, write_results
+    from prill.refine.outcomes import make_table, read_results, table_lines
+    from prill.refine.reflector import Reflective, Reflector, ReflectorSpec, make_challenges
+    from prill.refine.reflexion import Challenge, PlaySettings, run_reflexion
+    from prill.refine.results import read_study_results, results_text, write_results
     from prill.refine.retries import RetrySpec, with_second_opinion
     from prill.refine.rows import dpo_rows, kto_rows, sft_rows
     from prill.refine.training.spec import TrainSpec, training_spec
@@ -34,20 +34,20 @@ __all__ = [
     "StudyArm",
     "Teacher",
     "TrainSpec",
-    "challenges_of",
     "check_training",
     "dpo_rows",
     "export_rows",
     "filter_steps",
     "kto_rows",
-    "play_again",
+    "make_challenges",
+    "make_table",
     "read_results",
-    "results_of",
+    "read_study_results",
     "results_text",
+    "run_reflexion",
     "run_study",
     "sft_rows",
     "table_lines",
-    "table_of",
     "train",
     "training_spec",
     "with_second_opinion",
@@ -67,20 +67,20 @@ _HOMES = {
     "Study": "filtered_bc",
     "Teacher": "demonstration",
     "TrainSpec": "training.spec",
-    "challenges_of": "reflector",
+    "make_challenges": "reflector",
     "check_training": "training.train",
     "dpo_rows": "rows",
     "export_rows": "export",
     "filter_steps": "filter",
     "kto_rows": "rows",
-    "play_again": "reflexion",
+    "run_reflexion": "reflexion",
     "read_results": "outcomes",
-    "results_of": "results",
+    "read_study_results": "results",
     "results_text": "results",
     "run_study": "filtered_bc",
     "sft_rows": "rows",
     "table_lines": "outcomes",
-    "table_of": "outcomes",
+    "make_table": "outcomes",
     "train": "training.train",
     "training_spec": "training.spec",
     "with_second_opinion": "retries",

@@ -22,7 +22,7 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
-from prill.io.outputs import expect_place, failures, part_of
+from prill.io.outputs import expect_place, failures, part_path
 from prill.io.store import copy_image, encode
 from prill.refine.demonstration import Teacher
 from prill.refine.filter import Filtered, KeptStep
@@ -100,7 +100,7 @@ def check_folder(folder: Path) -> None:
         names = {path.name for path in folder.iterdir()}
     if not names:
         return
-    own = _files_of(folder)
+    own = _list_files(folder)
     if strange := sorted(names - own):
         more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
         raise UsageError(
@@ -138,7 +138,7 @@ def export_rows(
     """
     check_folder(folder)
     form = make_format(spec.format)
-    final, part = Path(os.path.realpath(folder)), part_of(Path(os.path.realpath(folder)))
+    final, part = Path(os.path.realpath(folder)), part_path(Path(os.path.realpath(folder)))
     noted: dict[tuple[str, int], str] = {}
     given: set[tuple[str, int]] = set()
     problems: dict[str, None] = {}
@@ -156,7 +156,7 @@ def export_rows(
             part.mkdir(parents=True)
             files: dict[Kind, _File] = {}
             for kind in spec.rows:
-                rows = _noting(_rows_of(kind, filtered, teacher, place, note), given)
+                rows = _noting(_iter_rows(kind, filtered, teacher, place, note), given)
                 files[kind] = _write(part / f"{kind}.jsonl", rows, partial(form.row, kind), progress)
                 _expect_rows(kind, files[kind], filtered, noted)
             for step in given & noted.keys():  # one kind had no use for it, another had
@@ -223,7 +223,9 @@ def _noting(rows: Iterator[Row], given: set[tuple[str, int]]) -> Iterator[Row]:
         yield row
 
 
-def _rows_of(kind: Kind, filtered: Filtered, teacher: Teacher | None, place: Callable[[str], str], note: Note) -> Iterator[Row]:
+def _iter_rows(
+    kind: Kind, filtered: Filtered, teacher: Teacher | None, place: Callable[[str], str], note: Note
+) -> Iterator[Row]:
     makers = {"sft": sft_rows, "kto": kto_rows, "dpo": dpo_rows}
     return makers[kind](filtered, teacher, place=place, note=note)
 
@@ -256,7 +258,7 @@ def _after(filtered: Filtered, noted: Mapping[tuple[str, int], str]) -> Filtered
     return replace(filtered, steps=kept, facts=facts)
 
 
-def _files_of(folder: Path) -> set[str]:
+def _list_files(folder: Path) -> set[str]:
     """The names that the manifest of a folder lists; none for a folder without. Raises UsageError for one that lists none."""
     file = folder / MANIFEST
     try:
@@ -274,7 +276,7 @@ def _files_of(folder: Path) -> set[str]:
 
 def _put(part: Path, final: Path) -> None:
     """The new folder in the place of the old one."""
-    old = part_of(final)
+    old = part_path(final)
     if final.exists():
         final.rename(old)
     part.rename(final)

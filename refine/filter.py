@@ -20,7 +20,7 @@ from prill.config.registry import read_options
 from prill.config.values import Config
 from prill.errors import InputError, UsageError
 from prill.evaluators.fitted.calibration import Calibration, comparable, read_calibration
-from prill.evaluators.labels import latest_verdicts, template_of
+from prill.evaluators.labels import get_template, latest_verdicts
 from prill.evaluators.steps import kept_steps
 from prill.io.images import file_hash
 from prill.types import EvaluatorInfo, Observation, Trajectory, UnscoredReason, Verdict
@@ -390,7 +390,7 @@ def _capped(steps: list[KeptStep], spec: FilterSpec) -> tuple[list[KeptStep], se
     """
     of_task: dict[str, list[KeptStep]] = defaultdict(list)
     for step in steps:
-        of_task[template_of(step.trajectory)].append(step)
+        of_task[get_template(step.trajectory)].append(step)
     limits = [spec.per_task] if spec.per_task is not None else []
     if spec.balance and of_task:
         limits.append(min(map(len, of_task.values())))
@@ -412,7 +412,7 @@ def _fact(trajectory: Trajectory, index: int, label: str, why: str) -> StepFact:
     return StepFact(
         id=trajectory.id,
         index=index,
-        task=template_of(trajectory),
+        task=get_template(trajectory),
         site=trajectory.task.site or "",
         action=trajectory.steps[index].action.kind,
         label=label,

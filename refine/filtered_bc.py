@@ -50,7 +50,7 @@ from prill.refine.study_files import (
     ROWS,
     STUDY,
     check_study,
-    hash_of,
+    compute_hash,
     note_study,
     read_manifest,
     verdicts_suffix,
@@ -160,10 +160,10 @@ class Study(Config):
                 "evaluation.annotated: a judge and people cannot both give the figures; leave out one of the two", "evaluation"
             )
         with _below("training"):
-            self.training_of(0)
+            self.make_training(0)
         for index, arm in enumerate(self.arms):
             with _below(f"arms[{index}].filter"):
-                self.filter_of(arm)
+                self.arm_filter(arm)
 
     @property
     def taught(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class Study(Config):
         """Whether people are to label the evaluation afterwards."""
         return bool(self.evaluation.get("annotated", False))
 
-    def filter_of(self, arm: StudyArm) -> FilterSpec:
+    def arm_filter(self, arm: StudyArm) -> FilterSpec:
         """Gives the filter of an arm. One without a judge ignores the shared options about scores.
 
         Args:
@@ -206,7 +206,7 @@ class Study(Config):
             shared = {key: value for key, value in shared.items() if key not in OF_SCORES} | {"keep_all": True}
         return filter_spec({**shared, **arm.filter})
 
-    def training_of(self, seed: int) -> TrainSpec:
+    def make_training(self, seed: int) -> TrainSpec:
         """Gives the training of a seed. It starts from the weights that the policy plays with.
 
         Args:
@@ -272,7 +272,7 @@ class StudyEnvironment(Protocol):
     def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
         """Records these episodes into a folder (`prill.episodes.run_folder`), played with the adapter; resumes what is there.
 
-        So many `earlier` rounds have played the same ones to learn from: what is drawn is drawn anew.
+        So many `earlier` rounds have played the same ones to learn from: what is drawn is redrawn.
         """
         ...
 
@@ -319,8 +319,8 @@ def check_parts(study: Study) -> tuple[Evaluator, ...]:
         labels = Path(folder) / LABELS  # those of the attempts, which are not there yet
         labels.write_bytes(encode(LabelRecord(id="check", success=True, source="oracle")))
         for index, arm in enumerate(study.arms):
-            judges.append(_named(f"arms[{index}].judge", partial(_judge_of, arm, labels)))
-            if (calibration := study.filter_of(arm).calibration) is not None:
+            judges.append(_named(f"arms[{index}].judge", partial(_make_arm_judge, arm, labels)))
+            if (calibration := study.arm_filter(arm).calibration) is not None:
                 try:
                     read_calibration(calibration)
                 except UsageError as error:
@@ -350,11 +350,11 @@ def _named(place: str, make: Callable[[], Evaluator], why: str = "") -> Evaluato
     return judge
 
 
-def _judge_of(arm: StudyArm, labels: Path) -> Evaluator:
-    return make_judge(_description_of(arm), defaults={"labels": str(labels)})
+def _make_arm_judge(arm: StudyArm, labels: Path) -> Evaluator:
+    return make_judge(_describe_arm(arm), defaults={"labels": str(labels)})
 
 
-def _description_of(arm: StudyArm) -> str | dict[str, Any]:
+def _describe_arm(arm: StudyArm) -> str | dict[str, Any]:
     return arm.judge if arm.judge is not None else "always-success"
 
 
@@ -371,7 +371,7 @@ def run_study(
     Args:
         study: The study.
         world: Plays the episodes.
-        out: The study's folder. `results_of` makes the figures of it.
+        out: The study's folder. `read_study_results` makes the figures of it.
         seeds: The seeds of training. Each goes through all arms and rounds.
         audience: Who is told of the progress.
         learn: Trains an adapter on rows.
@@ -381,7 +381,7 @@ def run_study(
     """
     check_parts(study)
     if learn is train:
-        check_settings(study.training_of(0))
+        check_settings(study.make_training(0))
     check_study(out, taken_up=True)
     _claim(study, out, audience)
     Checksums(out).note(STUDY)
@@ -462,7 +462,7 @@ class _Line:
         judge, verdicts = self._judge(attempts)
         # An episode that broke off shows the environment, not the agent.
         whole = [one for one in _trajectories(attempts) if one.error is None]
-        filtered = filter_steps(whole, verdicts, self.study.filter_of(self.arm))
+        filtered = filter_steps(whole, verdicts, self.study.arm_filter(self.arm))
         self.lessons.append(filtered)
         # Written last. A round that ended looks again whether there is something to learn: what could not be judged may be now.
         if (folder / MANIFEST).exists() and "ended" not in read_manifest(folder / MANIFEST):
@@ -475,10 +475,10 @@ class _Line:
             "round": number,
             "attempts": {"folder": os.path.relpath(attempts, folder), **_played(attempts)},
             "judge": {**msgspec.to_builtins(judge), **judged_right(verdicts, attempts)},
-            "filter": {**msgspec.to_builtins(self.study.filter_of(self.arm)), **figures(filtered)},
+            "filter": {**msgspec.to_builtins(self.study.arm_filter(self.arm)), **figures(filtered)},
             "versions": dict(_versions()),
         }
-        spec, rows = self.study.training_of(self.seed), folder / ROWS
+        spec, rows = self.study.make_training(self.seed), folder / ROWS
         lines, left_out = self._rows(rows)
         try:
             if short := sum(verdict.unscored == BudgetSpentError.code for verdict in verdicts):
@@ -499,9 +499,9 @@ class _Line:
         _play(self.world, evaluation, self.study.episodes, (self.study.held_out,), adapter)
         _grade(self.study, evaluation, self.audience)
         manifest |= {
-            "rows": {"count": len(lines), "sha256": hash_of(rows), "left_out": left_out},
+            "rows": {"count": len(lines), "sha256": compute_hash(rows), "left_out": left_out},
             "training": spec.settings(),
-            "adapter": {file.name: hash_of(file) for file in sorted(adapter.glob("adapter_*"))},
+            "adapter": {file.name: compute_hash(file) for file in sorted(adapter.glob("adapter_*"))},
             "evaluation": _played(evaluation),
         }
         _write(folder / MANIFEST, manifest)
@@ -509,8 +509,8 @@ class _Line:
 
     def _judge(self, attempts: Path) -> tuple[Any, list[Verdict]]:
         """Verdicts stand beside the attempts: arms and seeds that have the same judge share them."""
-        judge = _judge_of(self.arm, attempts / LABELS)
-        return judge.info, _verdicts(judge, _description_of(self.arm), attempts, self.audience)
+        judge = _make_arm_judge(self.arm, attempts / LABELS)
+        return judge.info, _verdicts(judge, _describe_arm(self.arm), attempts, self.audience)
 
     def _rows(self, file: Path) -> tuple[list[bytes], dict[str, int]]:
         """The rows of all rounds so far, as lines of that file, and how many kept steps gave none, by reason."""
@@ -612,7 +612,7 @@ def _played(folder: Path) -> dict[str, Any]:
         "episodes": sum(1 for _ in read_lines(folder / TRAJECTORIES)),
         "successes": counts[True],
         "failures": counts[False],
-        "sha256": {name: hash_of(folder / name) for name in (TRAJECTORIES, LABELS) if (folder / name).exists()},
+        "sha256": {name: compute_hash(folder / name) for name in (TRAJECTORIES, LABELS) if (folder / name).exists()},
     }
 
 

@@ -145,7 +145,7 @@ def read_results(path: str | os.PathLike[str]) -> ReflexionResults:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{place}: no results of retries ({error})") from None
     if results.format != FORMAT:
-        raise UsageError(f"{place}: results of another version ({results.format}); run the retries anew")
+        raise UsageError(f"{place}: results of another version ({results.format}); run the retries again")
     return results
 
 
@@ -183,7 +183,7 @@ def truths_in(path: Path) -> dict[str, bool | None]:
     return {id: record.success for id, record in label_records(path).items()}
 
 
-def table_of(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = False) -> OutcomeTable:
+def make_table(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = False) -> OutcomeTable:
     """Computes the figures of Reflexion.
 
     Args:

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import UnparsableError, UsageError
-from prill.models.calls import limits_of
+from prill.models.calls import get_limits
 from prill.models.prompts import NONCE, clean, estimate_tokens, load_prompt, quoted
 from prill.models.registry import ModelLike
 from prill.protocols import LanguageModel, Learner, Message, Policy
@@ -137,7 +137,7 @@ class Reflector:
 
     async def _room(self) -> int:
         """The tokens of a request: those of the settings, or what the model's window leaves beside the lesson."""
-        limits = await limits_of(self.model)
+        limits = await get_limits(self.model)
         if limits.window is None:
             return self.spec.reflection_tokens
         # A fifth is left for the difference between four characters and a real token.
@@ -175,7 +175,7 @@ class Reflective:
         return await self.reflector(trajectory, verdict, self.policy.lessons)
 
 
-def learner_of(
+def find_learner(
     policy: Any, lessons: Sequence[str], model: LanguageModel | None = None, spec: ReflectorSpec = ReflectorSpec()
 ) -> Learner:
     """The policy with these lessons in mind; where it draws none itself, this model does, or else its own.
@@ -194,7 +194,7 @@ def learner_of(
     return Reflective(policy, Reflector(asked, spec))
 
 
-def challenges_of(
+def make_challenges(
     tasks: Sequence[Task],
     policy: Callable[[], Any],
     model: LanguageModel | None = None,
@@ -223,7 +223,7 @@ def challenges_of(
             return task
 
         def learner(lessons: Sequence[str], number: int) -> Learner:
-            return learner_of(policy(), lessons, model, spec)
+            return find_learner(policy(), lessons, model, spec)
 
         return Challenge(name=task.id, id=lambda number: f"{task.id}-a{number}", task=same, learner=learner, agent=agent)
 

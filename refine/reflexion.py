@@ -22,7 +22,7 @@ from prill.episodes.loop import is_unpaid
 from prill.episodes.record import Episode, RecordTally, record
 from prill.episodes.run_folder import LABELS, RunFolder
 from prill.errors import BudgetSpentError, NoEvidenceError, UnscoredError, UsageError
-from prill.evaluators.judgement import Judgement, verdict_of
+from prill.evaluators.judgement import Judgement, make_verdict
 from prill.io.append_log import AppendLog
 from prill.io.checksums import Checksums
 from prill.io.kinds import TRAJECTORIES
@@ -43,8 +43,8 @@ from prill.refine.outcomes import (
     TaskResult,
     attempts_in,
     label_records,
+    make_table,
     read_lessons,
-    table_of,
     truths_in,
 )
 from prill.refine.retries import (
@@ -54,11 +54,11 @@ from prill.refine.retries import (
     Move,
     RetrySpec,
     answer_among,
+    collect_lessons,
     decided,
-    lessons_of,
+    get_score,
+    get_threshold,
     next_move,
-    score_of,
-    threshold_of,
     told,
 )
 from prill.scoring.scorer import score_stream
@@ -121,7 +121,7 @@ class ReflexionProgress:
     total: int
 
 
-async def play_again(
+async def run_reflexion(
     pool: Lender[E],
     challenges: Sequence[Challenge[E]],
     judge: Evaluator | None,
@@ -173,7 +173,7 @@ def check_again(
     baseline: Path | None = None,
     settings: Mapping[str, Any],
 ) -> None:
-    """Raises the UsageError that `play_again` with these arguments would raise before anything is played; writes nothing."""
+    """Raises the UsageError that `run_reflexion` with these arguments would raise before anything is played; writes nothing."""
     run = _Run(pool, challenges, judge, out, spec, play, baseline, lambda stage: None)
     run.expect_same(run.all_settings(settings))
 
@@ -193,7 +193,7 @@ class LabelJudge:
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict; unscored with `no_evidence` where the oracle did not decide."""
-        return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
+        return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         success = self._now().get(trajectory.id)
@@ -202,7 +202,7 @@ class LabelJudge:
         return Judgement(success, float(success), "the label says so")
 
     def _now(self) -> dict[str, bool | None]:
-        """The labels so far; they are read anew when there are more."""
+        """The labels so far; they are read again when there are more."""
         if self._path.exists():
             state = self._path.stat()
             if (found := (state.st_size, state.st_mtime_ns)) != self._read:
@@ -243,7 +243,7 @@ class _Run(Generic[E]):
             raise UsageError(f"{baseline}: holds no recorded attempts to take over", parameters=("baseline",))
         self._pool, self._challenges, self._out, self._spec, self._play = pool, tuple(challenges), out, spec, play
         self._judge: Evaluator = judge or LabelJudge(out / LABELS)
-        self._threshold = threshold_of(spec, self._judge)
+        self._threshold = get_threshold(spec, self._judge)
         self._baseline = baseline
         self._progress = progress
         self._played: dict[str, _Played] = {}
@@ -400,7 +400,7 @@ class _Run(Generic[E]):
         self._not_begun |= {challenge.name for id, challenge in missing.items() if id not in self._played}
 
     def _episode(self, challenge: Challenge[E], id: str, number: int) -> Episode[E]:
-        lessons = lessons_of(self._attempts(challenge))
+        lessons = collect_lessons(self._attempts(challenge))
         metadata: dict[str, Any] = {**challenge.metadata, "attempt": number}
         if number:
             metadata["lessons"] = lessons
@@ -465,7 +465,7 @@ class _Run(Generic[E]):
             self._keep(replace(old, usage=Usage()))
             return
         attempts = self._attempts(challenge)
-        learner = challenge.learner(lessons_of(attempts), len(attempts) - 1)
+        learner = challenge.learner(collect_lessons(attempts), len(attempts) - 1)
         text = problem = None
         with metered() as meter:
             try:
@@ -490,7 +490,7 @@ class _Run(Generic[E]):
             warnings=warnings,
             lost_labels=sum(not a.reused and a.id not in truths for t in tasks for a in t.attempts) if self._play.oracle else 0,
             tasks=tasks,
-            table=table_of(tasks, self._spec.attempts, keep_best=self._spec.keep_best),
+            table=make_table(tasks, self._spec.attempts, keep_best=self._spec.keep_best),
         )
         write_output(self._out / RESULTS, msgspec.json.format(encode(results), indent=1).rstrip() + b"\n")
         return results
@@ -498,7 +498,7 @@ class _Run(Generic[E]):
     def _result(self, challenge: Challenge[E], truths: Mapping[str, bool | None]) -> TaskResult:
         attempts = self._attempts(challenge)
         whole = [attempt.broken is None for attempt in attempts]
-        scores = [score_of(attempt.verdict) for attempt in attempts]
+        scores = [get_score(attempt.verdict) for attempt in attempts]
         move = self._next(challenge)
         assert move != "play" and move != "judge" and move != "reflect"
         return TaskResult(
@@ -516,7 +516,7 @@ class _Run(Generic[E]):
             id=attempt.id,
             status=status,  # type: ignore[arg-type]
             answer=played.answer,
-            score=score_of(verdict),
+            score=get_score(verdict),
             unscored=verdict.unscored if verdict else None,
             reason=verdict.reason if verdict else "",
             lesson=lesson.text if lesson else None,

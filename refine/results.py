@@ -18,7 +18,7 @@ import msgspec
 
 from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
-from prill.evaluators.labels import template_of
+from prill.evaluators.labels import get_template
 from prill.evaluators.metrics import intervals, wilson
 from prill.io.kinds import TRAJECTORIES
 from prill.io.lines import read_lines
@@ -92,14 +92,14 @@ class Score:
 class Difference:
     """Two arms on the `pairs` episodes that both played: on how many the first solved more of its plays, on how many fewer.
 
-    `difference` is the first's share of successes less the second's, `interval` its 95 % when whole episodes are drawn anew.
+    `difference` is the first's share of successes less the second's, `interval` its 95 % when whole episodes are redrawn.
     `p` is two-sided and exact: how often a difference as large or larger comes about when, of each episode, the two arms are
     swapped by a coin. `p_by_task` swaps whole tasks instead; None where there are fewer than six.
 
     With one training seed `p` is McNemar's. With several, `seed` is None: they play the same episodes, so all plays of an
     episode are swapped together, and three seeds do not count as three times as many pages. By task, one that is learnt well
     counts as one finding and not as many: that asks whether other tasks would show it, where `p` asks about other pages of
-    these. Neither draws training seeds anew, of which three could at best show p = 0.25: the figures are about these
+    these. Neither draws training seeds again, of which three could at best show p = 0.25: the figures are about these
     adapters, and each seed is in the table by itself.
     """
 
@@ -134,7 +134,7 @@ class StudyResults:
     judged_by: str | None = None
 
 
-def outcomes_of(folder: Path, judge: str | Mapping[str, Any] | None = None) -> dict[Played, bool | None]:
+def read_outcomes(folder: Path, judge: str | Mapping[str, Any] | None = None) -> dict[Played, bool | None]:
     """Each recorded episode with what the labels say of it, or the judge that is described; None where it is undecided.
 
     Raises UsageError.
@@ -145,7 +145,7 @@ def outcomes_of(folder: Path, judge: str | Mapping[str, Any] | None = None) -> d
         seed, attempt = (item.metadata.get(name, 0) for name in ("seed", "attempt"))
         if not isinstance(seed, int) or not isinstance(attempt, int):
             raise UsageError(f"{folder / TRAJECTORIES}: {item.id!r}: `seed` and `attempt` in its metadata are no whole numbers")
-        key = Played(item.task.id or item.task.goal, seed, attempt, template_of(item))
+        key = Played(item.task.id or item.task.goal, seed, attempt, get_template(item))
         if key in outcomes:
             raise UsageError(f"{folder}: {key.task} was played twice, by different policies or settings; delete the folder")
         outcomes[key] = None if item.error is not None else labels.get(item.id)
@@ -170,7 +170,7 @@ def judged_right(verdicts: Iterable[Verdict], attempts: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def results_of(out: Path) -> StudyResults:
+def read_study_results(out: Path) -> StudyResults:
     """Computes the figures of all finished rounds in a study's folder.
 
     Args:
@@ -185,7 +185,7 @@ def results_of(out: Path) -> StudyResults:
     check_study(out)
     study = decoded((out / STUDY).read_bytes(), _Study, f"{out / STUDY}: no study")
     grader = study.evaluation.get("judge")
-    base = outcomes_of(out / BASE / "evaluation", grader)
+    base = read_outcomes(out / BASE / "evaluation", grader)
     manifests = [(file.parent, read_manifest(file)) for file in out.glob(f"seed-*/*/round-*/{MANIFEST}")]
     arms = [arm.name for arm in study.arms]
     for folder, manifest in manifests:
@@ -193,7 +193,7 @@ def results_of(out: Path) -> StudyResults:
             raise UsageError(f"{folder / MANIFEST}: `arm` is {manifest['arm']!r}, and {out / STUDY} has {', '.join(arms)}")
     manifests.sort(key=lambda of: (of[1]["round"], of[1]["seed"], arms.index(of[1]["arm"])))
     played: dict[tuple[str, int, int], Outcomes] = {
-        (m["arm"], m["seed"], m["round"]): outcomes_of(folder / "evaluation", grader)
+        (m["arm"], m["seed"], m["round"]): read_outcomes(folder / "evaluation", grader)
         for folder, m in manifests
         if "ended" not in m
     }
@@ -240,7 +240,7 @@ def write_results(out: Path) -> StudyResults:
     Raises:
         UsageError: A file was changed since the study wrote it, or the results cannot be written.
     """
-    results = results_of(out)
+    results = read_study_results(out)
     figures = msgspec.to_builtins(results)
     write_output(out / RESULTS, json.dumps(figures, indent=1, ensure_ascii=False).encode() + b"\n")
     write_output(out / TABLES, results_text(results).encode())
@@ -392,8 +392,8 @@ def results_text(results: StudyResults) -> str:
             _score_rows(results.scores),
         ),
         "The same episodes side by side: how many only the one arm solved (or more often, over all seeds), the difference with "
-        "its 95 % interval when episodes are drawn anew, and exact two-sided tests that swap the arms by episode (with one "
-        "seed that is McNemar's test) and by task. Training seeds are not drawn anew.",
+        "its 95 % interval when episodes are redrawn, and exact two-sided tests that swap the arms by episode (with one "
+        "seed that is McNemar's test) and by task. Training seeds are not redrawn.",
         _table(
             "arm|against|training seed|round|episodes|only it|only the other|difference|interval|p|p by task",
             map(_difference_cells, results.differences),

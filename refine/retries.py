@@ -115,12 +115,12 @@ def next_move(attempts: Sequence[Attempt], spec: RetrySpec) -> Move | End:
         return "reflect"
     if last.lesson.text is None:
         return "no_lesson"
-    if spec.stop_on_repeat and _words(last.lesson.text) in {_words(text) for text in lessons_of(attempts[:-1])}:
+    if spec.stop_on_repeat and _words(last.lesson.text) in {_words(text) for text in collect_lessons(attempts[:-1])}:
         return "repeated_lesson"
     return "play"
 
 
-def lessons_of(attempts: Sequence[Attempt]) -> list[str]:
+def collect_lessons(attempts: Sequence[Attempt]) -> list[str]:
     """The memory: all lessons drawn so far, oldest first."""
     return [a.lesson.text for a in attempts if a.lesson is not None and a.lesson.text is not None]
 
@@ -138,7 +138,7 @@ def answer_among(whole: Sequence[bool], scores: Sequence[float | None], *, keep_
     return places[-1] if places else None
 
 
-def score_of(verdict: Verdict | None) -> float | None:
+def get_score(verdict: Verdict | None) -> float | None:
     """The score; of a judge that gives none 1 or 0, by its success. None for an unscored verdict."""
     if verdict is None or verdict.success is None:
         return None
@@ -147,7 +147,7 @@ def score_of(verdict: Verdict | None) -> float | None:
 
 def decided(verdict: Verdict, threshold: float | None) -> Verdict:
     """The verdict with success by the threshold; unscored ones stay so."""
-    score = score_of(verdict)
+    score = get_score(verdict)
     return verdict if threshold is None or score is None else replace(verdict, success=score >= threshold)
 
 
@@ -162,7 +162,7 @@ def told(verdict: Verdict, status: Literal["language", "bit"]) -> Verdict:
     return Verdict(id=verdict.id, success=verdict.success, unscored=verdict.unscored, reason=bit, evaluator=info)
 
 
-def threshold_of(spec: RetrySpec, judge: Evaluator) -> float | None:
+def get_threshold(spec: RetrySpec, judge: Evaluator) -> float | None:
     """The score from which an attempt is kept; None: the judge's own word counts.
 
     By costs, it is the probability from which keeping costs less on average than redoing, so scores have to be probabilities.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prill.errors import InputError, NoEvidenceError, UnscoredError
-from prill.evaluators.labels import template_of
+from prill.evaluators.labels import get_template
 from prill.io.images import file_hash, open_checked
 from prill.models.request import worded
 from prill.protocols import Image, Message
@@ -131,7 +131,7 @@ class _Lesson:
     def rest(self) -> Row:
         images = {"images": self.images} if self.images else {}
         run = self.step.trajectory
-        return {**images, "task": template_of(run), "trajectory": run.id, "step": self.step.index}
+        return {**images, "task": get_template(run), "trajectory": run.id, "step": self.step.index}
 
 
 def _teacher(filtered: Filtered, demonstrator: Teacher | None) -> Teacher:
@@ -206,7 +206,7 @@ def _by_state(steps: Iterable[KeptStep], note: Note) -> dict[Hashable, list[Kept
             why = BAD_IMAGE if isinstance(error, InputError) else NOTHING_SHOWN
             note(step, why, f"{step.trajectory.id}, step {step.index}: {error}")
             continue
-        found[template_of(step.trajectory), task.goal, state.text, state.url, state.caption, picture].append(step)
+        found[get_template(step.trajectory), task.goal, state.text, state.url, state.caption, picture].append(step)
     return found
 
 

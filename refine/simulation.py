@@ -133,7 +133,7 @@ def judge_of_calibration(calibration: Calibration) -> JudgeModel:
     known = calibration.held_out
     if known is None:
         raise UsageError(
-            "the calibration is of an earlier version and does not tell how often its judge errs: make it anew with `prill "
+            "the calibration is of an earlier version and does not tell how often its judge errs: make it again with `prill "
             "calibrate`, or give verdicts and labels as well",
             parameters=("calibration", "verdicts", "labels"),
         )

@@ -89,7 +89,7 @@ def verdicts_suffix(description: str | Mapping[str, Any]) -> str:
     return f"-{hashlib.sha256(msgspec.json.encode(description, order='deterministic')).hexdigest()[:8]}.jsonl"
 
 
-def hash_of(file: Path) -> str:
+def compute_hash(file: Path) -> str:
     """As manifests have it."""
     with file.open("rb") as opened:
         return f"sha256:{hashlib.file_digest(opened, 'sha256').hexdigest()}"
@@ -127,7 +127,7 @@ def _expect_hashes(file: Path, manifest: Mapping[str, Any]) -> None:
     if rows := manifest.get("rows"):
         expected[folder / ROWS] = rows.get("sha256")
     for path, digest in expected.items():
-        if digest is not None and (not path.is_file() or hash_of(path) != digest):
+        if digest is not None and (not path.is_file() or compute_hash(path) != digest):
             state = "has changed" if path.is_file() else "is gone"
             raise UsageError(
                 f"{path}: {state} since {file} was written; put back what was there, or delete {file.name}: the study's own "

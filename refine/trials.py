@@ -43,12 +43,12 @@ def within(solved: Mapping[str, int | None], attempts: int) -> dict[str, bool]:
 
 
 def completion(
-    solved: Mapping[str, int | None], attempts: int, task_of: Callable[[str], str] = lambda name: name
+    solved: Mapping[str, int | None], attempts: int, make_task: Callable[[str], str] = lambda name: name
 ) -> dict[str, float]:
-    """The share of a task's seeds that were solved within so many attempts, by task; `task_of` gives the task of a name."""
+    """The share of a task's seeds that were solved within so many attempts, by task; `make_task` gives the task of a name."""
     groups: dict[str, list[bool]] = {}
     for name, right in within(solved, attempts).items():
-        groups.setdefault(task_of(name), []).append(right)
+        groups.setdefault(make_task(name), []).append(right)
     return {task: fmean(rights) for task, rights in groups.items()}
 
 

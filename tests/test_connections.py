@@ -13,7 +13,7 @@ import pytest
 from prill.captioner.files import FileCaptioner
 from prill.errors import UsageError
 from prill.io.cache import DiskCache
-from prill.io.store import Intake
+from prill.io.store import TrajectoryReader
 from prill.testing import MockServer
 
 from . import connections
@@ -68,7 +68,7 @@ def test_what_is_dropped_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(connections, "_made", made)
     monkeypatch.setattr("sqlite3.connect", connections.keeping)
     (tmp_path / "t.jsonl").write_text('{"id": "a", "task": {"goal": "g"}}\n')
-    list(Intake([tmp_path / "t.jsonl"]))
+    list(TrajectoryReader([tmp_path / "t.jsonl"]))
     DiskCache(tmp_path / "c.sqlite").put("k", b"v")
     (tmp_path / "notes.sqlite").write_text("my notes, which are long enough to be taken for a header of something")
     (tmp_path / "empty.jsonl").touch()

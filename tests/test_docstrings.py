@@ -153,7 +153,7 @@ def test_classes_say_what_they_are_made_of() -> None:
             continue
         if "__init__" not in vars(thing) and not items(own_doc(thing), "Args"):
             continue  # it is made as what it inherits from
-        described = {option.name for option in prill.config.registry.options_of(thing).values() if option.description}
+        described = {option.name for option in prill.config.registry.list_options(thing).values() if option.description}
         asked = [parameter for parameter in parameters(thing) if parameter not in described]
         if items(own_doc(thing), "Args") != asked:
             wrong[name] = f"Args: {items(own_doc(thing), 'Args')}, parameters: {asked}"

@@ -31,7 +31,7 @@ from prill.scoring import processes, ray_tasks
 from prill.scoring.engines import make_engine
 from prill.scoring.ray_tasks import RayEngine, RaySpec
 from prill.scoring.scorer import score_files
-from prill.scoring.shards import Shards, shard_of
+from prill.scoring.shards import Shards, shard_path
 from prill.types import EvaluatorInfo, Observation, Trajectory, Verdict
 
 from .test_scoring import verdicts, write
@@ -177,7 +177,7 @@ async def test_shards_left_by_a_crash_are_taken_up(tmp_path: Path, judge: Judge)
     await score_files([path], judge, tmp_path / "there.jsonl", limit=2)
     shards = Shards(out, judge.info)
     shards.begin()
-    shard_of(shards.folder, 0).write_bytes((tmp_path / "there.jsonl").read_bytes() + b'{"id":"t2","succ')
+    shard_path(shards.folder, 0).write_bytes((tmp_path / "there.jsonl").read_bytes() + b'{"id":"t2","succ')
     tally = await score_files([path], judge, out, engine=Loop())
     assert (tally.skipped, tally.made, len(verdicts(out))) == (2, 2, 4)
     shards.begin()
@@ -194,7 +194,7 @@ async def test_plain_run_gathers_shards_of_a_crash(tmp_path: Path, judge: Judge)
     await score_files([path], judge, tmp_path / "there.jsonl", limit=2)
     shards = Shards(out, judge.info)
     shards.begin()
-    (tmp_path / "there.jsonl").rename(shard_of(shards.folder, 0))
+    (tmp_path / "there.jsonl").rename(shard_path(shards.folder, 0))
     tally = await score_files([path], judge, out)
     assert (tally.skipped, tally.made, len(judge.calls)) == (2, 2, 4)
     assert not shards.folder.exists()
@@ -291,7 +291,7 @@ async def test_engine_captions_each_picture_once(tmp_path: Path) -> None:
     assert (again.made, again.kept) == (0, 3)
     shards = Shards(out, Captioner.name)
     shards.begin()
-    out.rename(shard_of(shards.folder, 0))
+    out.rename(shard_path(shards.folder, 0))
     again = await caption_files([path], Captioner(), out)
     assert (again.made, again.kept) == (0, 3)
     assert not shards.folder.exists()

@@ -228,7 +228,7 @@ def test_job_file_is_one_of_prill() -> None:
     captioner = {name: value for name, value in job["captioner"].items() if name not in ("rows", "output")}
     assert training_spec(captioner.pop("preset"), trains="captioner", **captioner).method == "lora"
     study = Study.read({name: table for name, table in job["study"].items() if name not in ("output", "seeds")})
-    assert study.training_of(0).model == "Qwen/Qwen3-VL-8B-Instruct"
+    assert study.make_training(0).model == "Qwen/Qwen3-VL-8B-Instruct"
 
 
 def test_kubernetes_job_stops_as_run_does() -> None:

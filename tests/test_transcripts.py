@@ -24,9 +24,9 @@ from prill.transcripts import (
     Transcript,
     TranscriptLog,
     Turn,
+    read_transcript,
     read_transcripts,
     transcript_folder,
-    transcript_of,
 )
 from prill.types import EvaluatorInfo, Verdict
 
@@ -120,11 +120,11 @@ def test_transcript_found_by_id_and_key(tmp_path: Path, id: str) -> None:
         for name, reply in [(id, "old"), (id + "x", "other"), (id, "new")]:
             log.append(transcript(name, reply))
     verdict = Verdict(id=id, success=True, evaluator=EvaluatorInfo("vlm", "1"), key=f"sha256:{id}")
-    newest = transcript_of(tmp_path, verdict)
+    newest = read_transcript(tmp_path, verdict)
     assert newest is not None
     assert newest.calls[0].reply == "new"
-    assert transcript_of(tmp_path, Verdict(id=id, success=True, evaluator=verdict.evaluator, key="other")) is None
-    assert transcript_of(tmp_path / "nowhere", verdict) is None
+    assert read_transcript(tmp_path, Verdict(id=id, success=True, evaluator=verdict.evaluator, key="other")) is None
+    assert read_transcript(tmp_path / "nowhere", verdict) is None
 
 
 def test_full_disk_costs_no_later_record(
@@ -170,7 +170,7 @@ async def test_every_verdict_has_its_transcript(tmp_path: Path) -> None:
     assert sorted(ids(folder)) == sorted(f"t{i}" for i in range(9))
     assert len(list(folder.iterdir())) == 2
     for verdict in read_verdicts(out):
-        record = transcript_of(folder, verdict)
+        record = read_transcript(folder, verdict)
         assert record is not None
         (call,) = record.calls
         assert call.reply == SUCCESS
@@ -182,7 +182,7 @@ async def test_judged_again_the_last_counts(tmp_path: Path) -> None:
     await score_files([path], judge(CallTimeoutError("late")), out, transcripts=folder)
     await score_files([path], judge(SUCCESS), out, retry_unscored=True, transcripts=folder)
     (verdict,) = read_verdicts(out)
-    record = transcript_of(folder, verdict)
+    record = read_transcript(folder, verdict)
     assert record is not None
     assert record.calls[0].reply == SUCCESS
     assert [row.calls[0].error for row in read_transcripts(folder)] == ["late", None]

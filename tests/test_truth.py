@@ -8,7 +8,7 @@ import pytest
 
 from prill.errors import UsageError
 from prill.evaluators.baselines import oracle
-from prill.io.truth import gold_labels, truth_of, votes_of, why_undecided
+from prill.io.truth import collect_votes, decide_truth, gold_labels, why_undecided
 from prill.types import LabelRecord
 
 
@@ -37,14 +37,14 @@ def labels(said: str, id: str = "a") -> list[LabelRecord]:
 )
 def test_rules_decide_as_they_say(said: str, majority: bool | None, unanimous: bool | None, first: bool | None) -> None:
     records = labels(said)
-    assert [truth_of(records, rule) for rule in ("majority", "unanimous", "first")] == [majority, unanimous, first]
+    assert [decide_truth(records, rule) for rule in ("majority", "unanimous", "first")] == [majority, unanimous, first]
 
 
 @pytest.mark.parametrize("said", ["10", "011", "u01", "xu?", "1001"])
 @pytest.mark.parametrize("rule", ["majority", "unanimous", "P1"])
 def test_order_of_lines_never_matters(said: str, rule: str) -> None:
     orders = list(permutations(labels(said)))
-    assert len({truth_of(order, rule) for order in orders}) == 1
+    assert len({decide_truth(order, rule) for order in orders}) == 1
     assert len({why_undecided(order, rule) for order in orders}) == 1
 
 
@@ -69,11 +69,11 @@ def test_undecided_has_a_reason() -> None:
 
 def test_one_annotator_has_one_vote() -> None:
     twice = [LabelRecord(id="a", success=True, annotator="A")] * 2 + [LabelRecord(id="a", success=False, annotator="B")]
-    assert truth_of(twice) is None
+    assert decide_truth(twice) is None
     both = [LabelRecord(id="a", success=success, annotator="A") for success in (True, False)]
-    assert votes_of(both) == {}
+    assert collect_votes(both) == {}
     nameless = [LabelRecord(id="a", success=success) for success in (True, True, False)]
-    assert truth_of(nameless) is True
+    assert decide_truth(nameless) is True
 
 
 def test_oracle_takes_the_same_rule() -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from prill.config.registry import Option, Registry, RegistryEntry, options_of, read_options
+from prill.config.registry import Option, Registry, RegistryEntry, list_options, read_options
 from prill.config.values import PartConfig
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class FormatConfig(PartConfig):
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """The options of the format that a table names: the parameters of its `load` after the first, the source."""
-        _, *options = options_of(FORMATS.maker(str(table.get("name")))).values()
+        _, *options = list_options(FORMATS.maker(str(table.get("name")))).values()
         return {option.name: option for option in options}
 
     @classmethod
@@ -86,7 +86,7 @@ def open_recording(
     """
     described = FormatConfig.read(format, "format")
     load = FORMATS.maker(described.name)
-    first = next(iter(options_of(load)))
+    first = next(iter(list_options(load)))
     options = read_options(load, {first: source, **described.options}, f"format {described.name!r}", place="format.")
     options[first] = source
     return load(**options), _labels(load, source)

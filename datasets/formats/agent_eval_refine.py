@@ -22,7 +22,7 @@ from msgspec import Meta
 from prill.actions.elements import with_element
 from prill.actions.grounded import goal_of_question, split_reply
 from prill.actions.phone import parse_android, parse_ios
-from prill.actions.webarena import parse_action, site_of, split_answer
+from prill.actions.webarena import join_sites, parse_action, split_answer
 from prill.datasets.reading.configs import config_values, sites_in
 from prill.datasets.reading.records import decode_json, image_in, read_file, read_record, read_rows
 from prill.errors import InputError, UsageError
@@ -149,16 +149,16 @@ def load(
             `metadata["captions"]` says which was used. A picture without a caption has None.
 
     Raises:
-        UsageError: The platform is unknown (see `platform_of`), or there is no such caption file.
+        UsageError: The platform is unknown (see `detect_platform`), or there is no such caption file.
     """
     root = Path(folder)
     if (root / LOG).is_file():
         name, texts = _captions(root, captions)
-        source = _Folder(root, platform_of(root), texts, name)
+        source = _Folder(root, detect_platform(root), texts, name)
         for place, data in _records(root / LOG):
             yield _read_one(place, data, _Record, lambda record: _trajectory(record, source))
     elif (root / RECORDS).is_dir():
-        source = _Folder(root, platform_of(root, unknown="web"))
+        source = _Folder(root, detect_platform(root, unknown="web"))
         for path in _trials(root):
             yield _read_one(str(path), path, _Trial, partial(_trial, path.stem, source))
     else:
@@ -191,7 +191,7 @@ def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     yield from labels.values()
 
 
-def platform_of(folder: Path, *, unknown: Platform | None = None) -> Platform:
+def detect_platform(folder: Path, *, unknown: Platform | None = None) -> Platform:
     """What meta.json says under `platform` or `domain`; else what the path says; else `unknown`.
 
     In the path, the deepest folder counts that has a word beginning with web, android or ios: `runs/webarena_gpt4` is web,
@@ -342,7 +342,7 @@ def _thought(logged: _LoggedAction | None) -> str | None:
 
 def _task(uid: str, goal: str, config: _Config, platform: Platform) -> Task:
     id = f"webarena.{config.task_id}" if config.task_id is not None else uid if platform == "web" else ""
-    return Task(id=id, goal=goal, platform=platform, site=site_of(config.sites), start_url=config.start_url)
+    return Task(id=id, goal=goal, platform=platform, site=join_sites(config.sites), start_url=config.start_url)
 
 
 def _labels(file: str, row: _Judgement) -> Iterator[LabelRecord]:

@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from prill.datasets.reading.browsergym import BrowserGymTurn, Summary, oracle_label, plain_task_id, steps_of
+from prill.datasets.reading.browsergym import BrowserGymTurn, Summary, build_steps, oracle_label, plain_task_id
 from prill.datasets.reading.records import date_in, decode_json, image_in, read_file, read_record
 from prill.datasets.reading.safe_pickle import fields, load_pickle
 from prill.errors import InputError, UsageError
@@ -98,7 +98,7 @@ def _trajectory(folder: Path, root: Path) -> Trajectory:
         goal = goal or _text(observed.get("goal")) or ""
         turns.append(BrowserGymTurn(_observation(observed, folder, number), _text(step.get("action")), _thought(step)))
     arguments = _arguments(folder)
-    steps, final, answer = steps_of(turns)
+    steps, final, answer = build_steps(turns)
     summary, name = _summary(folder), _text(fields(arguments.get("env_args")).get("task_name"))
     extra = {
         "benchmark_task_id": name,

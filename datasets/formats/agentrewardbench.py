@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from prill.datasets.reading.browsergym import BrowserGymTurn, Summary, oracle_label, plain_task_id, steps_of
+from prill.datasets.reading.browsergym import BrowserGymTurn, Summary, build_steps, oracle_label, plain_task_id
 from prill.datasets.reading.records import date_in, decode_json, read_file, read_record
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
@@ -155,7 +155,7 @@ def _trajectory(path: Path, root: Path) -> Trajectory:
     ]
     if not turns:
         raise InputError("the run has no steps")
-    steps, final, answer = steps_of(turns)
+    steps, final, answer = build_steps(turns)
     goal = run.goal if isinstance(run.goal, str) else "\n".join(part.text for part in run.goal if part.text)
     name = _task_name(path)
     summary = run.summary_info or Summary()

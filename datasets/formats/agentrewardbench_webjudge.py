@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from os import PathLike
 
-from prill.datasets.reading.browsergym import BrowserGymTurn, Summary, oracle_label, plain_task_id, steps_of
+from prill.datasets.reading.browsergym import BrowserGymTurn, Summary, build_steps, oracle_label, plain_task_id
 from prill.datasets.reading.records import find_rows, image_in, read_rows
 from prill.errors import UnparsableError, UsageError
 from prill.io.store import BadLine
@@ -100,7 +100,7 @@ def _labels(row: _Labels) -> Iterator[LabelRecord]:
 def load_reference_verdicts(
     folder: str | PathLike[str], judge: str, *, as_recorded: bool = False
 ) -> Iterator[Verdict | BadLine]:
-    """What a reference judge said, such as `webjudge_7B`: its recorded replies, read anew as prill reads replies.
+    """What a reference judge said, such as `webjudge_7B`: its recorded replies, read again as prill reads replies.
 
     A reply that holds no verdict is unscored. `as_recorded` takes the verdict that was recorded beside the reply instead.
     Raises UsageError, after the last row, when the folder has no such judge.
@@ -139,7 +139,7 @@ def description(caption: str) -> str:
 
 
 def _trajectory(row: _Row, folder: str | PathLike[str]) -> Trajectory:
-    steps, final, answer = steps_of(
+    steps, final, answer = build_steps(
         [BrowserGymTurn(_observation(step, folder), step.action, step.reasoning) for step in row.steps]
     )
     extra = {

@@ -102,7 +102,7 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
             yield from _episodes(read_steps(path), store, site)
 
 
-def action_of(step: AitwStep) -> Action:
+def parse_action(step: AitwStep) -> Action:
     """The step's action; gestures have the text form of arXiv 2404.06474's agents, the others the data set's type name."""
     if step.touch and step.lift:
         return dual_point(step.touch, step.lift, swipe_beyond=TAP_DISTANCE)
@@ -159,10 +159,10 @@ def _episodes(steps: Iterable[AitwStep | BadLine], store: ImageStore, site: str 
         try:
             screenshot = _screenshot(step, episode.images)
             text = "\n".join(map(_line, step.elements)) or None
-            episode.steps[step.step_id] = Step(Observation(screenshot, text), action_of(step))
+            episode.steps[step.step_id] = Step(Observation(screenshot, text), parse_action(step))
         except InputError as error:
             episode.problem = f"step {step.step_id}: {error}"
-            episode.steps[step.step_id] = Step(Observation(), action_of(step))
+            episode.steps[step.step_id] = Step(Observation(), parse_action(step))
         if len(episode.steps) == episode.length:
             complete.add(id)
             yield from ended(id)
@@ -216,13 +216,13 @@ def _screenshot(step: AitwStep, images: ImageFolder) -> str | None:
 def read_steps(path: str | PathLike[str]) -> Iterator[AitwStep | BadLine]:
     """Every step of one file, in its order; what a damaged file loses is one BadLine at its end."""
     try:
-        for place, record in _records_of(path):
+        for place, record in _iter_records(path):
             yield _step(place, record)
     except (InputError, OSError, EOFError, zlib.error) as error:
         yield BadLine(str(path), str(path), f"cannot be read further: {error}", b"")
 
 
-def _records_of(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+def _iter_records(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
     """Every record with its place; a text in place of a record says what is wrong with it."""
     with open_lines(path) as file:
         head = file.read(12)
@@ -297,12 +297,12 @@ def _step(place: str, record: Mapping[str, Any] | str) -> AitwStep | BadLine:
     try:
         if isinstance(record, str):
             raise InputError(record)
-        return step_of(record)
+        return parse_step(record)
     except InputError as error:
         return BadLine(place, place, str(error), b"")
 
 
-def step_of(record: Mapping[str, Any]) -> AitwStep:
+def parse_step(record: Mapping[str, Any]) -> AitwStep:
     """The step in one record of the data set's fields. Raises InputError, naming the field."""
     fields = _Fields(record)
     action = fields.integer("results/action_type")

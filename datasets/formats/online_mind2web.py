@@ -25,7 +25,7 @@ import msgspec
 from prill.actions.ending import claim_in, with_claim
 from prill.datasets.reading.images import image_size_or_none
 from prill.datasets.reading.records import decode_json, image_in, read_file, read_rows
-from prill.datasets.reading.tool_calls import fraction, kind_of, tool_action
+from prill.datasets.reading.tool_calls import detect_kind, fraction, tool_action
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine, open_lines
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
@@ -266,7 +266,7 @@ def parse_action(text: str, size: _Size) -> Action:
     if (action := _on_element(text)) is not None:
         return action
     if sentence := _SENTENCE.fullmatch(text):
-        kind, rest = kind_of(sentence["verb"].replace(" ", "_")), sentence["rest"].strip()
+        kind, rest = detect_kind(sentence["verb"].replace(" ", "_")), sentence["rest"].strip()
         return _READERS.get(kind, _other)(kind, text, rest, size)
     return Action("other", text)
 
@@ -279,7 +279,7 @@ def _on_element(text: str) -> Action | None:
         if end < 0:
             return None
         call = _VERB.fullmatch(text[end + 2 :].strip())
-        if call and (kind := kind_of(call[1].strip().replace(" ", "_"))) != "other":
+        if call and (kind := detect_kind(call[1].strip().replace(" ", "_"))) != "other":
             return Action(kind, text, target=text[:end].strip() or None, value=(call[2] or "").strip() or None)
     return None
 

@@ -14,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 
 from prill.actions.elements import with_element
-from prill.actions.webarena import parse_action, site_of, split_answer
+from prill.actions.webarena import join_sites, parse_action, split_answer
 from prill.datasets.reading.configs import config_values, sites_in
 from prill.datasets.reading.images import ImageFolder, image_store
 from prill.datasets.reading.records import date_in, read_record
@@ -154,7 +154,7 @@ def _task(values: Mapping[str, str]) -> Task:
         id=f"webarena.{number}",
         goal=values["intent"],
         platform="web",
-        site=site_of(sites_in(values)),
+        site=join_sites(sites_in(values)),
         start_url=values.get("start_url") or None,
     )
 

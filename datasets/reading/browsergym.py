@@ -102,7 +102,7 @@ class Summary:
         return None if self.terminated or self.truncated else self.err_msg or None
 
 
-def steps_of(turns: Sequence[BrowserGymTurn]) -> tuple[tuple[Step, ...], Observation | None, str | None]:
+def build_steps(turns: Sequence[BrowserGymTurn]) -> tuple[tuple[Step, ...], Observation | None, str | None]:
     """The steps, the final state when the last turn has no action, and what the agent told the user last.
 
     A message ends the episode only where nothing follows it; earlier ones are of kind `message`. The element that an action

@@ -123,7 +123,7 @@ def conversation(
             continue
         if message.role == "assistant":
             ends_in_text = not message.tool_calls
-            for done in _actions_of(message, size, read):
+            for done in _parse_actions(message, size, read):
                 actions.append(done)
                 moments.append(_Moment())
                 if done.call is not None:
@@ -172,7 +172,7 @@ def _conversation(goal: str, actions: list[_Done], moments: list[_Moment], ends_
     return Conversation(goal, tuple(steps), last_state, answer, claimed)
 
 
-def _actions_of(message: ChatMessage, size: Screen, read: ReadCall) -> Iterable[_Done]:
+def _parse_actions(message: ChatMessage, size: Screen, read: ReadCall) -> Iterable[_Done]:
     words = _words(message.content) or message.refusal or ""
     if not message.tool_calls:
         if words:

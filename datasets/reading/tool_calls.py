@@ -84,11 +84,11 @@ def tool_action(name: str, arguments: Mapping[str, object] | str, size: tuple[fl
     """
     values = parsed(arguments)
     if values is None:
-        return Action(kind_of(name), f"{name}({arguments})" if arguments else f"{name}()")
-    kind = kind_of(name)
+        return Action(detect_kind(name), f"{name}({arguments})" if arguments else f"{name}()")
+    kind = detect_kind(name)
     if kind == "other":
         word = next((text for key in _ACTION_KEYS if isinstance(text := values.get(key), str)), "")
-        kind = kind_of(word)
+        kind = detect_kind(word)
     start = _point_in(values, ("x", "y"), _START_KEYS, size) or _point_in(values, ("start_x", "start_y"), (), size)
     end = _point_in(values, ("end_x", "end_y"), ("coordinate",) if "start_coordinate" in values else _END_KEYS, size)
     if kind == "drag" and end is None:
@@ -103,7 +103,7 @@ def tool_action(name: str, arguments: Mapping[str, object] | str, size: tuple[fl
     )
 
 
-def kind_of(name: str) -> str:
+def detect_kind(name: str) -> str:
     """The kind of action that a tool's name stands for, whatever is written before it."""
     word = _CAMEL_CASE.sub("_", _PREFIX.sub("", name.strip())).lower().replace("-", "_")
     return KINDS.get(word) or KINDS.get(_FAMILY.sub("", word), "other")

@@ -1,4 +1,4 @@
-"""Makes the README's pictures anew, from the samples alone: `python docs/images/make.py`. Needs Chromium and scikit-learn.
+"""Makes the README's pictures again, from the samples alone: `python docs/images/make.py`. Needs Chromium and scikit-learn.
 
 The verdicts are those of judges without a model, the student's fitted to the samples' own labels. Ann's labels are made up.
 """

@@ -132,7 +132,7 @@ class AdbServer:
         async with self._connection(self.timeout, request) as (reader, writer):
             await _request(reader, writer, request)
             if not answer:
-                # A server that ends is gone when it lets go: one that is asked before would not be started anew.
+                # A server that ends is gone when it lets go: one that is asked before would not be started again.
                 await reader.read()
                 return ""
             length = int(await reader.readexactly(4), 16)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from prill.config.registry import options_of
+from prill.config.registry import list_options
 from prill.emulators.android.environment import AndroidSpec
 from prill.emulators.phones import device_words, one_a_worker
 from prill.emulators.registry import make_environment
@@ -46,7 +46,7 @@ class AndroidConfig(GoalsConfig, AndroidSpec):
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Makes a phone for each worker."""
-        options = {name: getattr(self, name) for name in options_of(AndroidSpec) if name != "device"}
+        options = {name: getattr(self, name) for name in list_options(AndroidSpec) if name != "device"}
         named = device_words(self.device)
         devices = [None] * run.copies if self.avd else one_a_worker(run.workers, named, "device")
         environments = [make_environment("android", images=run.images, device=device, **options) for device in devices]

@@ -3,7 +3,7 @@
     environment = Android(folder, AndroidSpec(device="emulator-5554"))
     environment = Android(folder, AndroidSpec(backend="appium", avd="Pixel_4"))
 
-What breaks is noticed within the bounds of the backend. Then the session is started anew, once, and what was asked for is
+What breaks is noticed within the bounds of the backend. Then the session is started again, once, and what was asked for is
 repeated where that does no harm: looking, opening, HOME. A tap, a swipe, typing and other keys are repeated only when
 they cannot have reached the phone; otherwise the episode ends, for nobody could say what its record shows.
 """
@@ -21,14 +21,14 @@ from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta
 
-from prill.actions.phone import TAP_DISTANCE, finger_of, typed_lines
+from prill.actions.phone import TAP_DISTANCE, finger_path, typed_lines
 from prill.emulators.android.adb import AdbPhone
 from prill.emulators.android.appium import AppiumPhone
 from prill.emulators.android.avd import Avd
-from prill.emulators.android.phone import KEYCODES, WAKE_UP, Phone, PhoneLostError, start_of
+from prill.emulators.android.phone import KEYCODES, WAKE_UP, Phone, PhoneLostError, parse_start
 from prill.emulators.android.ui_xml import elements
 from prill.emulators.screenshots import Size, keep_screenshot, png_size, settled_picture
-from prill.emulators.widgets import Widget, describe, located, place_of
+from prill.emulators.widgets import Widget, action_point, describe, located
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Observation, Point, Task
 
@@ -108,7 +108,7 @@ class Android:
             UsageError: The form of the task's `start_url` is not known.
             EnvironmentFailedError: The phone cannot be brought there.
         """
-        start = None if task.start_url is None else start_of(task.start_url)
+        start = None if task.start_url is None else parse_start(task.start_url)
         async with self._episode() as healthy:
             await self._begin(healthy)
             await self._press(WAKE_UP)
@@ -200,10 +200,10 @@ class Android:
             raise EnvironmentFailedError(f"{lost}; a new session did not help") from lost
 
     async def _perform(self, action: Action) -> None:
-        place = place_of(action, self._elements)
+        place = action_point(action, self._elements)
         if action.target is not None and place is None:
             return
-        if finger := finger_of(action, place):
+        if finger := finger_path(action, place):
             await self._touch(*finger)
         elif action.kind == "long_press" and (spot := place or action.point) is not None:
             still = _pixels(spot, self._picture_size)

@@ -162,7 +162,7 @@ class Phone(Protocol):
         ...
 
 
-def start_of(start_url: str) -> Start:
+def parse_start(start_url: str) -> Start:
     """What a task's `start_url` opens: `app:com.example`, `app:com.example/.Main` or a web address. Raises UsageError."""
     match = _START.fullmatch(start_url)
     if match is None:

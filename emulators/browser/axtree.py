@@ -70,7 +70,7 @@ class TreeLine:
     text: str
 
 
-def lines_of(nodes: Sequence[Node], window: tuple[float, float] | None = None) -> list[TreeLine]:
+def build_lines(nodes: Sequence[Node], window: tuple[float, float] | None = None) -> list[TreeLine]:
     """The lines of nodes in document order. `window` is the size outside of which nothing is shown; None: the whole page."""
     lines: list[TreeLine] = []
     above: list[tuple[Node, bool]] = []

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from prill.config.registry import OptionError, options_of
+from prill.config.registry import OptionError, list_options
 from prill.config.values import config_options
 from prill.emulators.browser.environment import PageSpec
 from prill.emulators.registry import make_environment
@@ -41,7 +41,7 @@ class PagesConfig(EnvironmentConfig, PageSpec):
 
     def page_options(self, run: Playing, spec: type[PageSpec]) -> dict[str, Any]:
         """The options of the environment."""
-        own = {name: getattr(self, name) for name in options_of(spec) if name in config_options(type(self))}
+        own = {name: getattr(self, name) for name in list_options(spec) if name in config_options(type(self))}
         return {**own, **self.shown(), "traces": run.images.parent / "traces" if self.traces else None}
 
 

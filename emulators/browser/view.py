@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from prill.actions.targets import read_target
 from prill.emulators.browser.actions import BrowserElement
-from prill.emulators.browser.axtree import Box, Key, Node, TreeLine, lines_of, written
+from prill.emulators.browser.axtree import Box, Key, Node, TreeLine, build_lines, written
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
@@ -240,7 +240,7 @@ class PageView:
     async def read(self, page: Page, window: tuple[float, float] | None, max_tokens: int | None) -> str:
         """The accessibility tree as it is now; see axtree.py. Waits while the page goes elsewhere."""
         snapshot = await self._read(page)
-        self._snapshot, self._lines = snapshot, await asyncio.to_thread(lines_of, snapshot.nodes, window)
+        self._snapshot, self._lines = snapshot, await asyncio.to_thread(build_lines, snapshot.nodes, window)
         return await asyncio.to_thread(written, self._lines, self._number, max_tokens)
 
     async def picture(self, page: Page) -> bytes:

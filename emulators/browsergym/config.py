@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from prill.emulators.registry import make_environment
 from prill.emulators.settings import EnvironmentConfig, Playing, Setting
-from prill.emulators.task_source import Names, words_of
+from prill.emulators.task_source import Names, to_words
 from prill.errors import UsageError
 
 
@@ -32,7 +32,7 @@ class BrowserGymConfig(EnvironmentConfig):
 
     def check(self) -> None:
         """Names become one text."""
-        object.__setattr__(self, "tasks", words_of(self.tasks))
+        object.__setattr__(self, "tasks", to_words(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Makes an environment for each worker."""

@@ -110,7 +110,7 @@ class BrowserGym:
         if self._process is None:
             raise UsageError("no episode is open: call reset first")
         self._untouched = None
-        self._last = await self._ask(HostRequest(call=call_of(action, *self._last.size)))
+        self._last = await self._ask(HostRequest(call=format_call(action, *self._last.size)))
         return self._observation(), action.is_final or self._last.done
 
     async def locate(self, action: Action) -> Action:
@@ -216,7 +216,7 @@ class BrowserGym:
         return lines[-1] if lines else "it ended without a word"
 
 
-def call_of(action: Action, width: int, height: int) -> str:
+def format_call(action: Action, width: int, height: int) -> str:
     """The call, or calls line by line; NOTHING for what has no counterpart there or names no element.
 
     `width` and `height` are those of the last screenshot in pixels.

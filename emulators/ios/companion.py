@@ -32,7 +32,7 @@ class CompanionError(EnvironmentFailedError):
 class Companion:
     """One companion for one simulator, on a socket in `folder`. `timeout` bounds its start and each request, in seconds.
 
-    `read` and `act` may start it anew, once. idb's own folder of companions is not used: nobody else knows of this one.
+    `read` and `act` may start it again, once. idb's own folder of companions is not used: nobody else knows of this one.
     """
 
     def __init__(self, command: Sequence[str], udid: str, folder: Path, *, timeout: float) -> None:
@@ -49,7 +49,7 @@ class Companion:
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
-        """Starts it, or starts it anew. Raises EnvironmentFailedError."""
+        """Starts it, or starts it again. Raises EnvironmentFailedError."""
         try:
             from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
         except ImportError:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from prill.config.registry import options_of
+from prill.config.registry import list_options
 from prill.emulators.ios.environment import IosSpec
 from prill.emulators.phones import device_words, one_a_worker
 from prill.emulators.registry import make_environment
@@ -46,7 +46,7 @@ class IosConfig(GoalsConfig, IosSpec):
             simulators = [named] * run.copies  # every worker has copies of its own of the one simulator
         else:
             simulators = one_a_worker(run.workers, named, "simulator")
-        options = {name: getattr(self, name) for name in options_of(IosSpec) if name != "simulator"}
+        options = {name: getattr(self, name) for name in list_options(IosSpec) if name != "simulator"}
         environments = [make_environment("ios", images=run.images, simulator=simulator, **options) for simulator in simulators]
         # A clone is of what somebody prepared; erased, one simulator is as good as another.
         clone = named if self.restore == "clone" else None

@@ -25,13 +25,13 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from prill.actions.phone import TAP_DISTANCE, finger_of, typed_lines
+from prill.actions.phone import TAP_DISTANCE, finger_path, typed_lines
 from prill.emulators.ios.companion import Companion, CompanionError
 from prill.emulators.ios.prepared import PreparedScreen, PreparedSimulator, Restore
 from prill.emulators.ios.screen import ENTER, can_type, check_size, combination, is_home_screen, read_elements
 from prill.emulators.ios.simulators import companion_path
 from prill.emulators.screenshots import keep_screenshot, settled_picture
-from prill.emulators.widgets import Widget, describe, located, place_of
+from prill.emulators.widgets import Widget, action_point, describe, located
 from prill.errors import EnvironmentFailedError, MissingExtraError, UsageError
 from prill.types import Action, Observation, Point, Task
 
@@ -162,10 +162,10 @@ class Ios:
         return self._companion
 
     async def _perform(self, action: Action) -> None:
-        place = place_of(action, self._elements)
+        place = action_point(action, self._elements)
         if action.target is not None and place is None:
             return
-        if finger := finger_of(self._on_home_screen(action), place):
+        if finger := finger_path(self._on_home_screen(action), place):
             await self._touch(*finger)
         elif action.kind == "type" and action.value:
             if place is not None:

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from prill.emulators.registry import make_environment
 from prill.emulators.settings import EnvironmentConfig, Playing, Setting
-from prill.emulators.task_source import Names, task_names, words_of
+from prill.emulators.task_source import Names, task_names, to_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class MiniWobConfig(EnvironmentConfig):
 
     def check(self) -> None:
         """Names become one text."""
-        object.__setattr__(self, "tasks", words_of(self.tasks))
+        object.__setattr__(self, "tasks", to_words(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Makes a browser, and a page for each worker."""

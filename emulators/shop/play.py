@@ -33,7 +33,7 @@ class ShopPlay:
         """The next line, its element found in the text of the state."""
         action = parse_action(self.lines[self._at] if self._at < len(self.lines) else "stop []")
         if action.target is not None:
-            line = line_of(action.target, observation.text or "")
+            line = format_line(action.target, observation.text or "")
             if line is None:
                 return Step(observation, self._scroll(action))
             action = replace(action, target=line)
@@ -48,7 +48,7 @@ class ShopPlay:
         return Action("scroll", "scroll [down]", value="down")
 
 
-def line_of(element: str, text: str) -> str | None:
+def format_line(element: str, text: str) -> str | None:
     """The first line of the tree, without its tabs, that shows the element `role 'name'`; None when none does."""
     for line in text.splitlines():
         plain = line.strip()

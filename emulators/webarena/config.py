@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from prill.actions.webarena import site_of
+from prill.actions.webarena import join_sites
 from prill.config.registry import read_options
-from prill.config.values import name_of
+from prill.config.values import get_name
 from prill.emulators.browser.config import PagesConfig
 from prill.emulators.settings import Playing, Scripts, Setting
-from prill.emulators.task_source import Names, task_names, words_of
+from prill.emulators.task_source import Names, task_names, to_words
 from prill.emulators.webarena.environment import WebArenaSpec
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.models.registry import ModelLike
@@ -76,7 +76,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
     def check(self) -> None:
         """Options that do not go together are refused."""
         super().check()
-        object.__setattr__(self, "tasks", words_of(self.tasks))
+        object.__setattr__(self, "tasks", to_words(self.tasks))
         if self.shop and (self.configs or self.reset or self.cookies):
             raise UsageError(_SHOP_ALONE, parameters=("shop",))
         if self.shop and self.oracle == "verified":
@@ -86,7 +86,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
         """Makes a browser, and sites with their oracle for each worker."""
         from prill.emulators.browser.chromium import Chromium
         from prill.emulators.webarena.environment import all_sites
-        from prill.emulators.webarena.tasks import task_of
+        from prill.emulators.webarena.tasks import make_task
 
         if str(self.reset or "").startswith(("http://", "https://")) and run.copies > 1:
             raise UsageError(_ONE_WORKER, parameters=("reset", "workers"))
@@ -129,8 +129,8 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
             {name: config.intent for name, config in workers[0].configs.items()},
             leftovers=None if self.shop or self.reset else _LEFTOVERS,
             templates={name: config.intent_template_id for name, config in workers[0].configs.items()},
-            sites={name: site_of(config.sites) or "none" for name, config in workers[0].configs.items()},
-            needs={name: workers[0].environment.needs(task_of(workers[0].configs[name]).id) for name in alone},
+            sites={name: join_sites(config.sites) or "none" for name, config in workers[0].configs.items()},
+            needs={name: workers[0].environment.needs(make_task(workers[0].configs[name]).id) for name in alone},
         )
 
     def scripts(self) -> Scripts:
@@ -161,7 +161,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
 
 
 def _name(model: ModelLike | None) -> str | None:
-    name = name_of(model)
+    name = get_name(model)
     return name if isinstance(name, str) else None
 
 
@@ -180,22 +180,22 @@ class WorkerSites:
     def task(self, name: str) -> Task:
         """The task as agents know it: with public host names in place of the local addresses."""
         from prill.emulators.browser.environment import START_SEPARATOR
-        from prill.emulators.webarena.tasks import task_of
+        from prill.emulators.webarena.tasks import make_task
 
         config = self.configs[name]
-        task = task_of(config)
+        task = make_task(config)
         addresses = map(self.environment.sites.public, config.start_url.split(START_SEPARATOR))
         goal = task.goal if self.goal is None else self.goal(config.task_id)
         return replace(task, start_url=START_SEPARATOR.join(addresses), goal=goal)
 
     def check(self, names: Sequence[str]) -> None:
         """Raises UsageError with everything that has to be set before these tasks can begin."""
-        from prill.emulators.webarena.tasks import task_of
+        from prill.emulators.webarena.tasks import make_task
 
         problems: dict[str, None] = {}
         for name in names:
             try:
-                self.environment.check(task_of(self.configs[name]).id)
+                self.environment.check(make_task(self.configs[name]).id)
             except UsageError as error:
                 problems[str(error)] = None
         if problems:
@@ -229,7 +229,7 @@ async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[Sit
                 if name not in sites.addresses:
                     yield SiteFinding(f"address of {name.lower()}", f"is not set: export {name}=http://…")
                 elif name in sites.accounts:
-                    problem = await _problem_of(logins.cookies((name,)))
+                    problem = await _catch_problem(logins.cookies((name,)))
                     yield SiteFinding(f"login at {name.lower()}", problem)
                     ready |= set() if problem else {name}
                 else:
@@ -239,27 +239,27 @@ async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[Sit
         command = environ["PRILL_SHOP_RESET"] if config.shop else config.reset
         if command:
             passwords = tuple(account.password for account in sites.accounts.values())
-            yield SiteFinding("reset", await _problem_of(reset_sites(command, 600.0, passwords)))
+            yield SiteFinding("reset", await _catch_problem(reset_sites(command, 600.0, passwords)))
         else:
             yield SiteFinding("reset", f"{_LEFTOVERS}: give one with reset")
         names = _decidable(config, _configs(config, environ), ready)
     if not names:
         yield SiteFinding("oracle", "no task is on sites that are ready")
         return
-    yield SiteFinding(f"oracle of task {names[0]}", await _problem_of(_try_oracle(config, names[0], run)))
+    yield SiteFinding(f"oracle of task {names[0]}", await _catch_problem(_try_oracle(config, names[0], run)))
 
 
 def _decidable(config: WebArenaConfig, configs: Sequence[TaskConfig], ready: set[str]) -> list[str]:
     """The tasks on these sites; first those whose oracle looks at a page and asks no model."""
-    from prill.emulators.webarena.environment import setups_of
-    from prill.emulators.webarena.tasks import task_of
+    from prill.emulators.webarena.environment import collect_setups
+    from prill.emulators.webarena.tasks import make_task
 
     numbers = {str(one.task_id): one for one in configs}
     wanted = task_names(config.tasks or "all", list(numbers), ranges=True)
-    setups = setups_of(configs)
+    setups = collect_setups(configs)
 
     def needs(name: str) -> set[str]:
-        setup = setups[task_of(numbers[name]).id]
+        setup = setups[make_task(numbers[name]).id]
         return {site.upper() for site in setup.sites} | set(setup.logins)
 
     able = [name for name in wanted if needs(name) <= ready]
@@ -284,7 +284,7 @@ async def _try_oracle(config: WebArenaConfig, name: str, run: Playing) -> str | 
         await setting.close()
 
 
-async def _problem_of(work: Awaitable[object]) -> str | None:
+async def _catch_problem(work: Awaitable[object]) -> str | None:
     """What it said when it failed, or gave as a text."""
     try:
         given = await work
@@ -313,7 +313,7 @@ def _worker_sites(
     model: LanguageModel | None,
     changed: set[str] | None,
 ) -> WorkerSites:
-    from prill.emulators.webarena.environment import WebArena, setups_of
+    from prill.emulators.webarena.environment import WebArena, collect_setups
     from prill.emulators.webarena.sites import Sites
 
     configs = _configs(config, environ)
@@ -325,7 +325,7 @@ def _worker_sites(
     }
     spec = WebArenaSpec(**read_options(WebArenaSpec, options, "environment 'webarena'"))
     sites = Sites.from_environment(environ)
-    environment = WebArena(run.images, setups_of(configs), spec, sites=sites, browser=browser, changed=changed)
+    environment = WebArena(run.images, collect_setups(configs), spec, sites=sites, browser=browser, changed=changed)
     by_number = {str(one.task_id): one for one in configs}
     if config.oracle == "verified":
         from prill.emulators.webarena.verified import WebArenaVerifiedOracle

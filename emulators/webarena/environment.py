@@ -22,7 +22,7 @@ from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageS
 from prill.emulators.browser.tabs import free_path
 from prill.emulators.webarena.login import Logins
 from prill.emulators.webarena.sites import PUBLIC, Sites, reset_sites
-from prill.emulators.webarena.tasks import TaskConfig, load_configs, task_of
+from prill.emulators.webarena.tasks import TaskConfig, load_configs, make_task
 from prill.errors import UsageError
 from prill.types import Action, Observation, Task
 
@@ -67,7 +67,7 @@ class WebArenaSpec(PageSpec):
     """How WebArena's sites are played. Another episode on the same sites would be disturbed by `reset`: play one a site."""
 
     cookies: Annotated[
-        Path | None, "folder that keeps the cookies of each combination of sites; none: every episode signs in anew"
+        Path | None, "folder that keeps the cookies of each combination of sites; none: every episode signs in again"
     ] = None
     reset: Annotated[
         str | None,
@@ -239,7 +239,7 @@ def webarena(
     browser: Chromium | None = None,
 ) -> WebArena:
     """The environment for the tasks of the benchmark, or of a task file. Raises UsageError when there is no such file."""
-    return WebArena(images, setups_of(load_configs(path=configs)), spec, browser=browser)
+    return WebArena(images, collect_setups(load_configs(path=configs)), spec, browser=browser)
 
 
 def all_sites() -> set[str]:
@@ -247,10 +247,10 @@ def all_sites() -> set[str]:
     return {name.lower() for name in PUBLIC}
 
 
-def setups_of(configs: Iterable[TaskConfig]) -> dict[str, Setup]:
+def collect_setups(configs: Iterable[TaskConfig]) -> dict[str, Setup]:
     """By task id, where each task is done. Raises UsageError for a place without its degrees."""
     return {
-        task_of(config).id: Setup(
+        make_task(config).id: Setup(
             sites=config.sites,
             storage_state=config.storage_state,
             geolocation=_place(config),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from prill.emulators.webarena.oracle_answers import check_answer, check_url, hosts
 from prill.emulators.webarena.oracle_pages import SETTLE, ShopAccess, check_pages, shop_access
-from prill.emulators.webarena.tasks import Check, Mode, TaskConfig, note, product, task_of
+from prill.emulators.webarena.tasks import Check, Mode, TaskConfig, make_task, note, product
 from prill.errors import UsageError
 from prill.models.calls import together
 from prill.protocols import LanguageModel
@@ -55,7 +55,7 @@ class WebArenaOracle:
     ) -> None:
         if mode not in ("paper", "fixed"):
             raise UsageError(f"mode {mode!r}: choose paper or fixed")
-        self._configs = {task_of(config).id: config for config in configs}
+        self._configs = {make_task(config).id: config for config in configs}
         self._hosts = hosts(self._configs.values())
         self._mode: Mode = mode
         self._model = model
@@ -89,7 +89,7 @@ class WebArenaOracle:
         checks: list[Check] = []
         for kind in config.eval.eval_types:
             if kind == "string_match":
-                checks += await check_answer(config, answer_of(trajectory, self._mode), self._mode, self._model)
+                checks += await check_answer(config, extract_answer(trajectory, self._mode), self._mode, self._model)
             elif kind == "url_match":
                 # What is only on record may name the sites otherwise than the tasks do; a page cannot.
                 checks.append(check_url(config, url, self._mode, self._hosts if page is None else None))
@@ -120,7 +120,7 @@ async def grade_offline(
     return await together([oracle.grade(trajectory) for trajectory in trajectories])
 
 
-def answer_of(trajectory: Trajectory, mode: Mode) -> str:
+def extract_answer(trajectory: Trajectory, mode: Mode) -> str:
     """The answer to grade, "" for none. In `paper` mode an early end gives words such as the original gave as an answer."""
     if trajectory.answer is not None or mode == "fixed":
         return trajectory.answer or ""

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from prill.actions.webarena import site_of
+from prill.actions.webarena import join_sites
 from prill.errors import UsageError
 from prill.types import Task
 
@@ -120,16 +120,16 @@ def read_configs(data: bytes, environ: Mapping[str, str] | None = None) -> tuple
 
 def load_tasks(environ: Mapping[str, str] | None = None) -> tuple[Task, ...]:
     """All tasks as agents and judges may see them; see `load_configs`."""
-    return tuple(task_of(config) for config in load_configs(environ))
+    return tuple(make_task(config) for config in load_configs(environ))
 
 
-def task_of(config: TaskConfig) -> Task:
+def make_task(config: TaskConfig) -> Task:
     """The task without its checks. The id is `webarena.<number>`; `site` is `multi` where a task has two."""
     return Task(
         id=f"webarena.{config.task_id}",
         goal=config.intent,
         platform="web",
-        site=site_of(config.sites),
+        site=join_sites(config.sites),
         start_url=config.start_url,
     )
 
@@ -173,7 +173,7 @@ def task_parts(configs: Iterable[TaskConfig]) -> dict[str, tuple[tuple[str, str]
     """
     return {
         str(config.task_id): (
-            ("site", site_of(config.sites) or "none"),
+            ("site", join_sites(config.sites) or "none"),
             ("evaluation", "+".join(sorted(config.eval.eval_types))),
         )
         for config in configs

@@ -146,9 +146,9 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
         raise UsageError(f"{path}: no calibration ({error}); make one with `prill calibrate`") from None
     points = calibration.map.scores
     if calibration.format != FORMAT or len(points) != len(calibration.map.values) or list(points) != sorted(set(points)):
-        raise UsageError(f"{path}: no calibration of this version of prill; make it anew with `prill calibrate`")
+        raise UsageError(f"{path}: no calibration of this version of prill; make it again with `prill calibrate`")
     if calibration.map.method == "isotonic" and not points:
-        raise UsageError(f"{path}: the calibration has no points; make it anew with `prill calibrate`")
+        raise UsageError(f"{path}: the calibration has no points; make it again with `prill calibrate`")
     return calibration
 
 

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 from prill.errors import UsageError
 from prill.evaluators.attacks.families import FAMILIES, ON_SCREENSHOTS, Variant, families
 from prill.evaluators.fitted.features import Reading, cut_off, names, read
-from prill.evaluators.fitted.overlap import FittedRuns, digests_of
+from prill.evaluators.fitted.overlap import FittedRuns, compute_digests
 from prill.evaluators.fitted.regression import FeatureTable, FitExample, FittedRegression, fit_rows
 from prill.evaluators.fitted.student import FORMAT, Attacked, Band, Kind, StudentCard, StudentHeldOut, StudentModel
-from prill.evaluators.labels import grouped_folds, task_of
+from prill.evaluators.labels import grouped_folds, make_task
 from prill.evaluators.metrics import auc
 from prill.types import Trajectory
 
@@ -85,10 +85,10 @@ def examples(
                 reading=read(trajectory, kind, evidence_only, bool(harden)),
                 copies={} if success else _copies(trajectory, variants, evidence_only, bool(harden)),
                 success=success,
-                task=task_of(trajectory),
+                task=make_task(trajectory),
                 site=trajectory.task.site,
                 cut_off=cut_off(trajectory),
-                digests=digests_of(trajectory),
+                digests=compute_digests(trajectory),
             )
         )
     return runs, others
@@ -304,7 +304,7 @@ def _attacked(
     others = [name for name in table.families if name != family]
     count, before, hardened, unseen = 0, 0, 0, 0
     for inside, outside, fitted in folds:
-        copies = table.copies_of(inside, (family,))
+        copies = table.find_copies(inside, (family,))
         without = fit_rows(table, outside, seed, families=others, like=fitted)
         count += len(copies)
         before += _called(fitted.probabilities([int(table.run_of[row]) for row in copies]))

@@ -58,14 +58,14 @@ class NoveltyGuard:
 
 def fit_guard(readings: Sequence[Reading], tasks: Sequence[str]) -> NoveltyGuard:
     """The guard for these runs. What is known of a run's words is counted without the runs of its own task."""
-    tasks_of: Counter[str] = Counter()
-    words_of: dict[str, set[str]] = {}
+    list_tasks: Counter[str] = Counter()
+    to_words: dict[str, set[str]] = {}
     for reading, task in zip(readings, tasks, strict=True):
-        words_of.setdefault(task, set()).update(reading.words["state"])
-    for words in words_of.values():
-        tasks_of.update(word for word in words if not word.isdigit())
-    vocabulary = tuple(sorted(word for word, count in tasks_of.items() if count >= TASKS_OF_A_WORD))
-    elsewhere = {word for word in vocabulary if tasks_of[word] > TASKS_OF_A_WORD}
+        to_words.setdefault(task, set()).update(reading.words["state"])
+    for words in to_words.values():
+        list_tasks.update(word for word in words if not word.isdigit())
+    vocabulary = tuple(sorted(word for word, count in list_tasks.items() if count >= TASKS_OF_A_WORD))
+    elsewhere = {word for word in vocabulary if list_tasks[word] > TASKS_OF_A_WORD}
     readable = [reading for reading in readings if reading.characters]
     lengths = sorted(reading.characters for reading in readable)
     counts = sorted(len(reading.words["state"]) for reading in readable)

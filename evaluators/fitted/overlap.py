@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from prill.evaluators.labels import task_of
+from prill.evaluators.labels import make_task
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Verdict
 
 # What `prill fit --out-of-fold` says in each verdict; files of earlier versions say so in the reason alone.
@@ -54,7 +54,7 @@ class FittedRuns:
     def relation(self, trajectory: Trajectory) -> FittedOn:
         """How a run stands to those."""
         runs, tasks, ids = self._sets
-        run, task = digests_of(trajectory)
+        run, task = compute_digests(trajectory)
         if run in runs or (ids and _digest(trajectory.id) in ids):
             return "run"
         return "task" if task in tasks else "other"
@@ -64,7 +64,7 @@ class FittedRuns:
         return frozenset(self.runs), frozenset(self.tasks), frozenset(self.ids)
 
 
-def digests_of(trajectory: Trajectory) -> RunDigests:
+def compute_digests(trajectory: Trajectory) -> RunDigests:
     """Both digests of a run. That of the run names the task and what was done: it is the same with captions, with pictures
     elsewhere, under another id, and without what the agent says."""
     actions = []
@@ -73,7 +73,7 @@ def digests_of(trajectory: Trajectory) -> RunDigests:
         words = (action.text,) if action.kind == "other" else (action.target, action.value)
         done = () if action.kind in _SPEECH else (*words, action.point, action.end_point)
         actions.append((action.kind, *done, step.observation.url))
-    task = task_of(trajectory)
+    task = make_task(trajectory)
     return RunDigests(_digest(repr((task, trajectory.task.goal, actions))), _digest(task))
 
 
@@ -87,7 +87,7 @@ def worst(relations: Iterable[FittedOn | None]) -> FittedOn | None:
     return next((relation for relation in _WORST if relation in found), None)
 
 
-def relation_of(verdict: Verdict) -> FittedOn | None:
+def get_relation(verdict: Verdict) -> FittedOn | None:
     """How the verdict's run stands to those that its judge was fitted to, also where earlier versions made the verdict.
 
     `unknown` where a part was fitted and nothing says to what; None where nothing was.
@@ -157,9 +157,9 @@ class Overlap:
         return f"{part:,} of these {self.total:,} runs" if self.total != 1 else "this run"
 
 
-def overlap_of(verdicts: Iterable[Verdict]) -> Overlap | None:
+def find_overlap(verdicts: Iterable[Verdict]) -> Overlap | None:
     """The counts over these verdicts; None where nothing was fitted."""
-    counts = Counter[str](relation for verdict in verdicts if (relation := relation_of(verdict)) is not None)
+    counts = Counter[str](relation for verdict in verdicts if (relation := get_relation(verdict)) is not None)
     return Overlap(**counts) if counts else None
 
 

@@ -100,7 +100,7 @@ class FeatureTable:
         self.task = np.unique(self.tasks, return_inverse=True)[1][self.run_of]
         self.words = {text: _sparse([reading.words[text] for reading in self.readings]) for text in runs[0].reading.words}
 
-    def copies_of(self, runs: Sequence[int], families: Collection[str]) -> list[int]:
+    def find_copies(self, runs: Sequence[int], families: Collection[str]) -> list[int]:
         """The rows of the attacked copies of these runs."""
         inside = set(runs)
         rows = range(len(self.runs), len(self.readings))
@@ -146,7 +146,7 @@ def _fit_rows(
 
     guard = fit_guard([table.readings[i] for i in runs], [table.tasks[i] for i in runs]) if table.words else None
     # What the guard turns away need not be learnt from.
-    copies = [row for row in table.copies_of(runs, families) if not (guard and guard.objection(table.readings[row]))]
+    copies = [row for row in table.find_copies(runs, families) if not (guard and guard.objection(table.readings[row]))]
     rows = np.array([*runs, *copies])
     row_weights = _row_weights(table, rows)
     if like is None:

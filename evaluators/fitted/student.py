@@ -217,7 +217,7 @@ class Student:
         model = _decode(data, path)
         if threshold is not None and not 0 <= threshold <= 1:
             raise UsageError(f"threshold {threshold} is no probability: give a number from 0 to 1")
-        return cls(model, label=label_of(data), threshold=threshold)
+        return cls(model, label=make_label(data), threshold=threshold)
 
     @property
     def needs_claims(self) -> bool:
@@ -341,7 +341,7 @@ class Student:
         return f"words of the {text} ({', '.join([word for _, word in strongest])})"
 
 
-def label_of(data: bytes) -> str:
+def make_label(data: bytes) -> str:
     """What verdicts name a fitted judge by: the hash of its file."""
     return f"sha256:{hashlib.sha256(data).hexdigest()[:16]}"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.evaluators.meta.agreement import Agreement, agreement_of, by_step, pair
+    from prill.evaluators.meta.agreement import Agreement, by_step, measure_agreement, pair
     from prill.evaluators.meta.annotators import annotator_agreement
     from prill.evaluators.meta.calibration_fit import calibrate
     from prill.evaluators.meta.comparison import compare, rank_agents, slices
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Agreement",
     "Figure",
-    "agreement_of",
     "annotator_agreement",
     "by_step",
     "calibrate",
     "compare",
     "correct",
     "load_corrections",
+    "measure_agreement",
     "pair",
     "rank_agents",
     "reference_action",
@@ -34,7 +34,7 @@ __all__ = [
 _HOMES = {
     "Agreement": "agreement",
     "Figure": "figure",
-    "agreement_of": "agreement",
+    "measure_agreement": "agreement",
     "annotator_agreement": "annotators",
     "by_step": "agreement",
     "calibrate": "calibration_fit",

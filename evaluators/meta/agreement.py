@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import expected_calibration_error, reliability
-from prill.evaluators.fitted.overlap import Overlap, fitted_caution, overlap_of
+from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution
 from prill.evaluators.labels import cluster, latest_verdicts, task_names
 from prill.evaluators.meta.figure import HEADING, Figure, about_intervals, figure_row
-from prill.evaluators.metrics import FIGURES, Method, auc, auc_interval, figures, intervals, method_of, wilson
+from prill.evaluators.metrics import FIGURES, Method, auc, auc_interval, choose_method, figures, intervals, wilson
 from prill.io.store import read_labels, read_trajectories, read_verdicts
 from prill.io.tables import Table, Tabular, printable
-from prill.io.truth import RULES, labels_of, truth_of, why_undecided
+from prill.io.truth import RULES, collect_labels, decide_truth, why_undecided
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, UnscoredReason, Verdict
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ def pair(
     Raises:
         UsageError: No id is in both, no matching label is decided, or there are verdicts of several judges.
     """
-    source, by_id = labels_of(labels, source, truth)
+    source, by_id = collect_labels(labels, source, truth)
     evaluator, latest = latest_verdicts(verdicts)
     common = [verdict for id, verdict in latest.items() if id in by_id]
     if not common:
@@ -311,7 +311,7 @@ def pair(
     pairs, undecided, undecided_ids = [], Counter[str](), []
     for verdict in common:
         records = by_id[verdict.id]
-        success = truth_of(records, truth)
+        success = decide_truth(records, truth)
         if success is None:
             undecided[why_undecided(records, truth)] += 1
             undecided_ids.append(verdict.id)
@@ -325,7 +325,7 @@ def pair(
         source=source,
         truth=truth,
         pairs=tuple(pairs),
-        missing=tuple(id for id, records in by_id.items() if id not in latest and truth_of(records, truth) is not None),
+        missing=tuple(id for id, records in by_id.items() if id not in latest and decide_truth(records, truth) is not None),
         undecided=dict(undecided.most_common()),
         undecided_ids=tuple(undecided_ids),
         verdicts_without_label=len(latest) - len(common),
@@ -427,10 +427,10 @@ def agreement(
         tasks = task_names(runs)
     verdicts = read_verdicts(verdicts) if isinstance(verdicts, str | os.PathLike) else verdicts
     labels = read_labels(labels) if isinstance(labels, str | os.PathLike) else labels
-    return agreement_of(pair(verdicts, labels, source, truth), tasks)
+    return measure_agreement(pair(verdicts, labels, source, truth), tasks)
 
 
-def agreement_of(pairing: Pairing, tasks: Mapping[str, str] | None = None) -> Agreement:
+def measure_agreement(pairing: Pairing, tasks: Mapping[str, str] | None = None) -> Agreement:
     """Compares the verdicts of a judge with labels.
 
     Args:
@@ -474,7 +474,7 @@ def agreement_of(pairing: Pairing, tasks: Mapping[str, str] | None = None) -> Ag
         labels_without_verdict=pairing.labels_without_verdict,
         clusters=len(tables),
         clustered_by="task" if tasks is not None else "trajectory",
-        fitted=overlap_of(p.verdict for p in pairs if p.verdict.success is not None),
+        fitted=find_overlap(p.verdict for p in pairs if p.verdict.success is not None),
     )
 
 
@@ -514,7 +514,7 @@ def _column(success: bool | None, truth: bool) -> int:
 def _with_intervals(clusters: NDArray[Any]) -> tuple[Figure, ...]:
     value = figures(clusters.sum(axis=0, keepdims=True))[0]
     trials = {name: int((clusters[:, columns].sum(axis=1) > 0).sum()) for name, columns in _OUT_OF.items()}
-    return _figures(FIGURES, value, *intervals(clusters), trials, method_of(len(clusters)))
+    return _figures(FIGURES, value, *intervals(clusters), trials, choose_method(len(clusters)))
 
 
 def shares(names: Sequence[str], clusters: Sequence[Sequence[float]]) -> tuple[Figure, ...]:
@@ -529,7 +529,7 @@ def shares(names: Sequence[str], clusters: Sequence[Sequence[float]]) -> tuple[F
     value = statistic(table.sum(axis=0, keepdims=True))[0]
     trials = dict(zip(names, (table[:, 1::2] > 0).sum(axis=0).tolist(), strict=True))
     ends = intervals(table, statistic, (0.0,) * len(names))
-    return _figures(names, value, *ends, trials, method_of(len(table)))
+    return _figures(names, value, *ends, trials, choose_method(len(table)))
 
 
 def _figures(
@@ -564,7 +564,7 @@ def _auc(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> Figure:
     interval = auc_interval(scores, truths, groups)
     if interval is None or interval[0] == interval[1]:
         return Figure("AUC", value)
-    return Figure("AUC", value, *interval, method_of(len(set(groups))))
+    return Figure("AUC", value, *interval, choose_method(len(set(groups))))
 
 
 def _score_figures(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> tuple[Figure, ...]:
@@ -581,7 +581,7 @@ def _score_figures(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> tuple
     np.add.at(sums, rows, [((score - truth) ** 2, 1) for score, truth in zip(scores, truths, strict=True)])
     low, high = (float(end[0]) for end in intervals(sums, lambda drawn: drawn[:, :1] / drawn[:, 1:], (0.0,)))
     value = float(sums[:, 0].sum() / len(scores))
-    brier = Figure("Brier score", value, low, high, method_of(len(sums))) if low < high else Figure("Brier score", value)
+    brier = Figure("Brier score", value, low, high, choose_method(len(sums))) if low < high else Figure("Brier score", value)
     # Without an interval: the figure is above 0 by chance alone, and the more so the fewer runs there are in a bin.
     return brier, Figure("calibration error", expected_calibration_error(reliability(scores, truths)))
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from prill.actions.phone import AUTO_UI_SWIPES, TAP_DISTANCE
 from prill.errors import UsageError
-from prill.evaluators.labels import cluster, task_of
+from prill.evaluators.labels import cluster, make_task
 from prill.evaluators.meta.agreement import shares
 from prill.evaluators.meta.figure import Figure
 from prill.io.store import BadLine
@@ -199,7 +199,7 @@ def match_actions(predicted: Iterable[Trajectory | BadLine], recorded: Iterable[
                 raise UsageError(f"two recorded trajectories have the id {item.id!r}")
             seen = _recorded_boxes(item)
             steps = [Prediction(step.action, None, seen[i] if seen else ()) for i, step in enumerate(item.steps)]
-            gold[item.id] = task_of(item), steps, not seen
+            gold[item.id] = make_task(item), steps, not seen
     counts = {"not_recorded": 0, "broken_off": 0, "unpredicted_steps": 0, "further_predictions": 0, "without_boxes": 0}
     rows: dict[Hashable, list[list[float]]] = {}
     known: set[str] = set()

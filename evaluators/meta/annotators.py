@@ -13,7 +13,7 @@ from itertools import combinations
 
 from prill.evaluators.labels import cluster
 from prill.evaluators.metrics import FIGURES, intervals
-from prill.io.truth import labels_of, votes_of
+from prill.io.truth import collect_labels, collect_votes
 from prill.types import LabelRecord
 
 
@@ -61,8 +61,8 @@ def annotator_agreement(
     """
     import numpy as np
 
-    source, by_id = labels_of(labels, source)
-    ratings_of = {id: ratings for id, records in by_id.items() if len(ratings := votes_of(records)) > 1}
+    source, by_id = collect_labels(labels, source)
+    ratings_of = {id: ratings for id, records in by_id.items() if len(ratings := collect_votes(records)) > 1}
     if not ratings_of:
         return None
     tables: dict[tuple[bool, str], list[int]] = {}

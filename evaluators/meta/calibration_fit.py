@@ -24,7 +24,7 @@ from prill.evaluators.fitted.calibration import (
     quality,
     reliability,
 )
-from prill.evaluators.fitted.overlap import FittedRuns, Overlap, RunDigests, overlap_of
+from prill.evaluators.fitted.overlap import FittedRuns, Overlap, RunDigests, find_overlap
 from prill.evaluators.labels import cluster, grouped_folds
 from prill.evaluators.meta.agreement import Pairing
 
@@ -167,7 +167,7 @@ def calibrate(
         cost=None if goal.costs is None else mean_cost(trial.after, truths, threshold, *goal.costs),
         missed=goal.precision is not None and trial.right < goal.precision * trial.called,
         constant_cost=None if goal.costs is None else min(mean_cost(trial.after, truths, t, *goal.costs) for t in (0.0, 2.0)),
-        fitted=overlap_of(pair.verdict for pair in scored),
+        fitted=find_overlap(pair.verdict for pair in scored),
     )
 
 
@@ -287,7 +287,7 @@ class Cut(NamedTuple):
     right: int
 
 
-def cuts_of(scores: Sequence[float], truths: Sequence[bool]) -> list[Cut]:
+def find_cuts(scores: Sequence[float], truths: Sequence[bool]) -> list[Cut]:
     """One for each different score, the highest first."""
     groups = groupby(sorted(zip(scores, truths, strict=True), reverse=True), key=lambda row: row[0])
     counts = [(score, [truth for _, truth in rows]) for score, rows in groups]
@@ -305,7 +305,7 @@ def threshold_for_precision(
     threshold then lies where a part begins.
     """
     certified = set(certified_cuts(scores, truths, target))
-    values = [(cut, round(curve(cut.score), _DIGITS) if curve else cut.score) for cut in cuts_of(scores, truths)]
+    values = [(cut, round(curve(cut.score), _DIGITS) if curve else cut.score) for cut in find_cuts(scores, truths)]
     below = [value for _, value in values[1:]] + [-1.0]
     rising = zip(values, below, strict=True)
     return min((value for (cut, value), lower in rising if cut in certified and lower < value), default=None)
@@ -320,7 +320,7 @@ def certified_cuts(scores: Sequence[float], truths: Sequence[bool], target: floa
     """
     starts = _starts(len(scores), target)
     level, before = 0.0, 0
-    for cut in cuts_of(scores, truths):
+    for cut in find_cuts(scores, truths):
         begun = sum(before < start <= cut.called for start in starts)
         level += (1 - CONFIDENCE) * begun / max(1, len(starts))
         before = cut.called

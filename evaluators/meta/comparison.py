@@ -8,10 +8,10 @@ from math import comb, erfc, isnan, sqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import UsageError
-from prill.evaluators.fitted.overlap import Overlap, overlap_of
+from prill.evaluators.fitted.overlap import Overlap, find_overlap
 from prill.evaluators.labels import cluster
 from prill.evaluators.meta.agreement import Pair, Pairing, confusion_counts
-from prill.evaluators.metrics import FIGURES, Method, figures, intervals, method_of
+from prill.evaluators.metrics import FIGURES, Method, choose_method, figures, intervals
 from prill.types import EvaluatorInfo, Trajectory
 
 if TYPE_CHECKING:
@@ -143,11 +143,11 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
         both_wrong=right.count((False, False)),
         difference=(b - c) / len(both),
         interval=(float(low[0]), float(high[0])) if low[0] < high[0] else None,
-        method=method_of(len(tables)),
+        method=choose_method(len(tables)),
         p=p,
         test=test,
-        fitted=overlap_of(pair.verdict for pair in both),
-        other_fitted=overlap_of(others[pair.verdict.id] for pair in both),
+        fitted=find_overlap(pair.verdict for pair in both),
+        other_fitted=find_overlap(others[pair.verdict.id] for pair in both),
     )
 
 

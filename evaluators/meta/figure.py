@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from prill.evaluators.metrics import DRAWS, FEW_CLUSTERS, Method, method_of
+from prill.evaluators.metrics import DRAWS, FEW_CLUSTERS, Method, choose_method
 
 HEADING = f"{'':<29}{'value':>7}   95 % interval"
 
@@ -57,7 +57,7 @@ def interval(ends: tuple[float, float] | None) -> str:
 def about_intervals(figures: Sequence[Figure], clusters: int, clustered_by: str) -> Iterator[str]:
     """How the intervals of a table were found."""
     units = "tasks" if clustered_by == "task" else "trajectories"
-    few = method_of(clusters) == "t"
+    few = choose_method(clusters) == "t"
     how = f"t, leaving out one of {clusters} {units} at a time" if few else f"bootstrap over {clusters} {units}, {DRAWS} draws"
     marks = "; * Wilson, as it is the same in every draw" if any(figure.interval == "wilson" for figure in figures) else ""
     yield f"Intervals: {how}{marks}"

@@ -15,11 +15,11 @@ from prill.config.registry import nearest
 from prill.errors import NoEvidenceError, UsageError
 from prill.evaluators.attacks.families import ON_SCREENSHOTS, Variant, families, own_attacks
 from prill.evaluators.attacks.texts import attack_texts
-from prill.evaluators.fitted.overlap import Overlap, overlap_of
-from prill.evaluators.labels import gold_labels, task_of
+from prill.evaluators.fitted.overlap import Overlap, find_overlap
+from prill.evaluators.labels import gold_labels, make_task
 from prill.evaluators.metrics import DRAWS, wilson
 from prill.evaluators.wrappers.rewritten import Rewritten
-from prill.io.store import BadLine, Intake, read_labels, read_verdicts
+from prill.io.store import BadLine, TrajectoryReader, read_labels, read_verdicts
 from prill.protocols import Evaluator
 from prill.scoring.scorer import Tally, score_files
 from prill.types import EvaluatorInfo, Trajectory, Verdict
@@ -193,7 +193,7 @@ def labelled_tasks(
     """The source of the labels, the labels by id, and the task of each trajectory with a decided one. Raises UsageError where
     no label fits."""
     source, gold = gold_labels(read_labels(labels), source, truth)
-    tasks = {trajectory.id: task_of(trajectory) for trajectory in _trajectories(paths, limit)}
+    tasks = {trajectory.id: make_task(trajectory) for trajectory in _trajectories(paths, limit)}
     tasks = {id: task for id, task in tasks.items() if gold.get(id) is not None}
     if not tasks:
         raise UsageError(f"{fspath(labels)}: no decided label of source {source!r} is about one of these trajectories")
@@ -219,7 +219,7 @@ def measure(
         after = {verdict.id: verdict for verdict in read_verdicts(folder / f"{name}.jsonl")}
         trials = [trial(task, bool(gold[id]), before.get(id), after.get(id), name) for id, task in tasks.items()]
         effects.append(effect(attack, trials, seed))
-    fitted = overlap_of(verdict for id in tasks if (verdict := before.get(id)) is not None)
+    fitted = find_overlap(verdict for id in tasks if (verdict := before.get(id)) is not None)
     return red_team(next(iter(before.values())).evaluator, source, len(set(tasks.values())), effects, fitted)
 
 
@@ -278,13 +278,13 @@ def _called_success(verdict: Verdict | None) -> bool | None:
 
 
 def _trajectories(paths: Paths, limit: int | None) -> Iterator[Trajectory]:
-    intake = Intake(paths, limit)
+    reader = TrajectoryReader(paths, limit)
     try:
-        for _, item in intake:
+        for _, item in reader:
             if not isinstance(item, BadLine):
                 yield item
     finally:
-        intake.close()
+        reader.close()
 
 
 # What an attack changed: shares before and after, with intervals of the change that draw whole tasks
@@ -330,7 +330,7 @@ def _shift(trials: Sequence[AttackTrial], seed: int) -> Shift | None:
 
 
 def _interval(counts: NDArray[Any], seed: int) -> tuple[float, float]:
-    """The 95 % percentile interval of the change when whole tasks are drawn anew."""
+    """The 95 % percentile interval of the change when whole tasks are redrawn."""
     import numpy as np
 
     kinds, shares = np.unique(counts, axis=0, return_counts=True)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from prill.errors import UnscoredError, UsageError
 from prill.evaluators.evidence import without_claims
-from prill.evaluators.judgement import ClaimReader, Judgement, verdict_of
+from prill.evaluators.judgement import ClaimReader, Judgement, make_verdict
 from prill.protocols import Estimator, Evaluator, every_judge
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 
@@ -74,7 +74,7 @@ class Rewritten:
             async def judge() -> Judgement:
                 raise reason
 
-            return await verdict_of(self, trajectory, judge)
+            return await make_verdict(self, trajectory, judge)
         return replace(await self.evaluator(copy), evaluator=self.info)
 
 

@@ -13,7 +13,7 @@ import urllib.request
 from typing import Any
 
 from prill import Observation, Task, Trajectory
-from prill.refine.rewards import pack
+from prill.refine.rewards import to_json
 
 
 def ask(url: str, body: object) -> Any:
@@ -29,7 +29,7 @@ def ask(url: str, body: object) -> Any:
 
 def episode(number: int, page: str | None) -> str:
     """A finished attempt as the label that travels with the request."""
-    return pack(Trajectory(id=f"buy-{number}", task=Task(goal=f"Buy product {number}"), final=Observation(text=page)))
+    return to_json(Trajectory(id=f"buy-{number}", task=Task(goal=f"Buy product {number}"), final=Observation(text=page)))
 
 
 if __name__ == "__main__":

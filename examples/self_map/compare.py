@@ -3,7 +3,7 @@
 Run: python examples/self_map/compare.py DATA.json… --gold GOLD.jsonl --out DIR --memory RUN,RUN --none RUN,RUN \\
          --scores FILE,FILE
 RUN are folders of `prill papers bench mind2web`, FILE score files of `prill papers rank`, one a seed. Intervals are of 95 %:
-whole conversations are drawn anew, with what all seeds did. The test swaps the two arms, conversation by conversation, in all
+whole conversations are redrawn, with what all seeds did. The test swaps the two arms, conversation by conversation, in all
 ways (exact, two-sided). Writes two tables (results.md) and a picture (results.svg).
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from prill.evaluators.metrics import intervals, wilson
 from prill.io.store import read_trajectories
 from prill.papers.bench.mind2web import played_turn, recorded_turns
-from prill.papers.mind2web.pages.conversations import conversation_of
+from prill.papers.mind2web.pages.conversations import format_conversation
 from prill.papers.mind2web.pages.scores import read_scores, sample_ids
 from prill.papers.mind2web.pages.state import read_state
 from prill.refine.results import swapped_p
@@ -28,7 +28,7 @@ from prill.ui.report.lines import PlotLine, PlotPoint, row_chart
 KINDS = {"none": "turns that stand alone", "same": "the same again", "other": "the other one", "back": "all that refer back"}
 
 
-def kinds_of(files: Iterable[Path]) -> dict[str, str]:
+def detect_kinds(files: Iterable[Path]) -> dict[str, str]:
     """What each turn refers to, as the maker of the data says."""
     records = (record for file in files for record in json.loads(file.read_text(encoding="utf-8")))
     return {turn["annotation_id"]: turn.get("refers", "none") for record in records for turn in record["turns"]}
@@ -104,7 +104,7 @@ def recalls(gold: Path, files: Iterable[Path]) -> list[tuple[float, float, float
             for step, sample in zip(turn.steps, sample_ids(turn), strict=True):
                 order = sorted(scores[sample], key=lambda id: -scores[sample][id])
                 right = {*(step.action.target or "").split()}
-                counts[conversation_of(turn)] += [1, *(bool(right & {*order[:most]}) for most in MOST)]
+                counts[format_conversation(turn)] += [1, *(bool(right & {*order[:most]}) for most in MOST)]
     return [share(counts, 1 + place) for place in range(len(MOST))]
 
 
@@ -132,7 +132,7 @@ def main() -> None:
             ranking.append(f"| {name} | {' | '.join(map(told, recalls(options.gold, files)))} |")
     shares = [sum(step[most] for step in by_lot) / len(by_lot) for most in MOST]
     ranking.append(f"| by lot | {' | '.join(f'{one:.3f}' for one in shares)} |")
-    kinds = kinds_of(options.data)
+    kinds = detect_kinds(options.data)
     arms = {name: [Path(run) for run in getattr(options, name).split(",")] for name in ("memory", "none")}
     found = {name: counted(options.gold, runs, kinds) for name, runs in arms.items()}
     rows = [

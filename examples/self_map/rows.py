@@ -3,7 +3,7 @@
 Run: python examples/self_map/rows.py RANKED.jsonl ROWS.jsonl --rows 480 --seed 0 --set group=5 --set pool=5 …
 
 RANKED are gold turns whose candidates were ranked (`prill papers rank --ranked`): the wrong candidates of a row are among the
-best of its page, as they will be when the planner is asked. Steps are drawn anew for each seed.
+best of its page, as they will be when the planner is asked. Steps are redrawn for each seed.
 """
 
 import argparse

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.papers.bench.figures import Bench, BenchRun, BenchTrial, bench_of, read_runs, share_of, solved
+    from prill.papers.bench.figures import Bench, BenchRun, BenchTrial, compute_share, make_bench, read_runs, solved
     from prill.papers.bench.mind2web import RecordedBench, played_turn, recorded_bench, recorded_turns
     from prill.papers.bench.mind2web_tables import recorded_bench_text, write_recorded_bench
-    from prill.papers.bench.papers import Paper, paper_names, read_paper, tasks_of, theirs
+    from prill.papers.bench.papers import Paper, list_tasks, paper_names, read_paper, theirs
     from prill.papers.bench.run import BenchConfig, BenchResult, bench, bench_async, plan_bench
     from prill.papers.bench.tables import bench_picture, bench_text, write_bench
 
@@ -24,9 +24,11 @@ __all__ = [
     "RecordedBench",
     "bench",
     "bench_async",
-    "bench_of",
     "bench_picture",
     "bench_text",
+    "compute_share",
+    "list_tasks",
+    "make_bench",
     "paper_names",
     "plan_bench",
     "played_turn",
@@ -35,9 +37,7 @@ __all__ = [
     "recorded_bench",
     "recorded_bench_text",
     "recorded_turns",
-    "share_of",
     "solved",
-    "tasks_of",
     "theirs",
     "write_bench",
     "write_recorded_bench",
@@ -52,7 +52,7 @@ _HOMES = {
     "BenchTrial": "figures",
     "bench": "run",
     "bench_async": "run",
-    "bench_of": "figures",
+    "make_bench": "figures",
     "bench_picture": "tables",
     "bench_text": "tables",
     "paper_names": "papers",
@@ -63,9 +63,9 @@ _HOMES = {
     "recorded_bench": "mind2web",
     "recorded_bench_text": "mind2web_tables",
     "recorded_turns": "mind2web",
-    "share_of": "figures",
+    "compute_share": "figures",
     "solved": "figures",
-    "tasks_of": "papers",
+    "list_tasks": "papers",
     "theirs": "papers",
     "write_bench": "tables",
     "write_recorded_bench": "mind2web_tables",

@@ -1,6 +1,6 @@
 """What an agent came to on a benchmark: success by task, by category and in all, with intervals and what an attempt took.
 
-Everything is read from what `prill.refine.play_again` left in a folder, so the figures say what was played.
+Everything is read from what `prill.refine.run_reflexion` left in a folder, so the figures say what was played.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.episodes.run_folder import LABELS
-from prill.evaluators.labels import template_of
-from prill.evaluators.metrics import intervals, method_of, wilson
+from prill.evaluators.labels import get_template
+from prill.evaluators.metrics import choose_method, intervals, wilson
 from prill.io.kinds import TRAJECTORIES
 from prill.io.store import read_labels, read_trajectories
-from prill.papers.bench.papers import ALL, Benchmark, Column, Paper, Theirs, tasks_of, theirs
+from prill.papers.bench.papers import ALL, Benchmark, Column, Paper, Theirs, list_tasks, theirs
 from prill.refine.outcomes import TaskResult, read_results
 from prill.types import Usage
 
@@ -183,11 +183,11 @@ def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Ben
     for item in read_trajectories(folder / TRAJECTORIES, on_error="skip") if (folder / TRAJECTORIES).exists() else ():
         # The word that ends an episode changes nothing in the environment.
         actions = sum(not step.action.is_final for step in item.steps)
-        recorded[item.id] = actions, item.task.site or "none", template_of(item)
+        recorded[item.id] = actions, item.task.site or "none", get_template(item)
     return [_run(result, recorded, rewards, progress, groups or {}) for result in read_results(folder).tasks]
 
 
-def bench_of(
+def make_bench(
     runs: Sequence[BenchRun],
     papers: Sequence[Paper] = (),
     *,
@@ -245,7 +245,7 @@ def solved(run: BenchRun, trials: int) -> bool | None:
     return None if cut_short or not first or any(trial.success is None for trial in first) else False
 
 
-def share_of(runs: Sequence[BenchRun], trials: int) -> BenchShare:
+def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
     """Computes the success rate within the first trials. Every task has the same weight, however many of its seeds have an
     outcome.
 
@@ -270,7 +270,7 @@ def share_of(runs: Sequence[BenchRun], trials: int) -> BenchShare:
 
 
 def full_share(runs: Sequence[BenchRun], trials: int) -> float | None:
-    """The share with a reward of 1 within the first so many trials, counted as in `share_of`; None: rewards are unknown."""
+    """The share with a reward of 1 within the first so many trials, counted as in `compute_share`; None: rewards are unknown."""
     outcomes: dict[str, list[bool]] = defaultdict(list)
     for run in runs:
         if solved(run, trials) is not None:
@@ -283,7 +283,7 @@ def full_share(runs: Sequence[BenchRun], trials: int) -> float | None:
 
 
 def mean_progress(runs: Sequence[BenchRun], trials: int) -> float | None:
-    """How far the first so many trials came at best, counted as in `share_of`; None: of some run that is unknown."""
+    """How far the first so many trials came at best, counted as in `compute_share`; None: of some run that is unknown."""
     best: dict[str, list[float]] = defaultdict(list)
     for run in runs:
         if solved(run, trials) is not None:
@@ -295,7 +295,7 @@ def mean_progress(runs: Sequence[BenchRun], trials: int) -> float | None:
 
 
 def _interval(mean: float, outcomes: Mapping[tuple[str, str], Sequence[bool]]) -> tuple[float, float, Method]:
-    """Of one task when seeds are drawn anew; of several when clusters are, with all their tasks and seeds."""
+    """Of one task when seeds are redrawn; of several when clusters are, with all their tasks and seeds."""
     import numpy as np
 
     if len(outcomes) == 1:
@@ -307,7 +307,7 @@ def _interval(mean: float, outcomes: Mapping[tuple[str, str], Sequence[bool]]) -
         rows[cluster][1] += 1
     low, high = intervals(np.array(list(rows.values())), _mean_of_rows, (0.0,))
     if low[0] < high[0]:
-        return float(low[0]), float(high[0]), method_of(len(rows))
+        return float(low[0]), float(high[0]), choose_method(len(rows))
     # Clusters that are all alike leave nothing to vary: each counts as one trial.
     return *wilson(mean, len(rows)), "wilson over clusters"
 
@@ -350,7 +350,7 @@ def _section_of_paper(runs: Sequence[BenchRun], paper: Paper, counts: Sequence[i
     """The paper's categories; without any, the sites that it has sizes of, in the paper's order."""
     if paper.categories:
         of_task = {name: category for category, names in paper.categories.items() for name in names}
-        places = {name: i for i, name in enumerate(tasks_of(paper))}
+        places = {name: i for i, name in enumerate(list_tasks(paper))}
         listed = sorted((run for run in runs if run.task in of_task), key=lambda run: (places[run.task], run.seed))
         by_category = {category: [run for run in listed if of_task[run.task] == category] for category in paper.categories}
         return _section(listed, paper, by_category, counts)
@@ -397,7 +397,7 @@ def _row(
         tasks=len({run.task for run in runs}),
         runs=len(runs),
         attempts=len(trials),
-        success=tuple(share_of(runs, count) for count in counts),
+        success=tuple(compute_share(runs, count) for count in counts),
         actions=fmean(whole) if whole else None,
         calls=usage.calls / len(trials) if trials else None,
         tokens=(usage.prompt_tokens + usage.completion_tokens) / len(trials) if trials else None,

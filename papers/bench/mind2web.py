@@ -21,8 +21,8 @@ from prill.errors import InputError
 from prill.evaluators.metrics import intervals, wilson
 from prill.io.store import BadLine, read_trajectories
 from prill.papers.bench.papers import Paper, theirs
-from prill.papers.mind2web.pages.conversations import conversation_of
-from prill.papers.mind2web.pages.steps import USUAL, Asked, Marking, StepScore, asked_of
+from prill.papers.mind2web.pages.conversations import format_conversation
+from prill.papers.mind2web.pages.steps import USUAL, Asked, Marking, StepScore, describe_step
 from prill.types import Trajectory, Usage
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class PlayedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFigure:
-    """A share and its 95 % interval, when conversations are drawn anew; None where nothing is known."""
+    """A share and its 95 % interval, when conversations are redrawn; None where nothing is known."""
 
     share: float | None
     low: float | None = None
@@ -169,12 +169,12 @@ def _recorded_turn(item: Trajectory | BadLine, file: Path, split: str) -> Record
         raise InputError(item.message)
     number = item.metadata.get("turn")
     try:
-        asked = tuple(map(asked_of, item.steps))
+        asked = tuple(map(describe_step, item.steps))
     except ValueError as problem:
         raise InputError(f"{file}: turn {item.id!r}: {problem}") from None
     return RecordedTurn(
         id=item.id,
-        conversation=conversation_of(item),
+        conversation=format_conversation(item),
         number=number if isinstance(number, int) else 0,
         site=item.task.site or "none",
         split=split,
@@ -211,7 +211,7 @@ def _usage(episode: Trajectory) -> Usage:
         return Usage()
 
 
-def figures_of(played: Iterable[PlayedTurn], name: str = "all") -> Figures:
+def compute_figures(played: Iterable[PlayedTurn], name: str = "all") -> Figures:
     """The figures of these turns. Seeds of a conversation count the same, and are one cluster for the intervals."""
     every = list(played)
     known = [one for one in every if one.scores]
@@ -226,13 +226,13 @@ def figures_of(played: Iterable[PlayedTurn], name: str = "all") -> Figures:
     )
 
 
-def ranking_of(turns: Iterable[RecordedTurn]) -> Ranking:
+def compute_ranking(turns: Iterable[RecordedTurn]) -> Ranking:
     """What the order of the candidates is worth alone."""
     every = list(turns)
     first = [PlayedTurn(turn, tuple(StepScore(float(bool(asked.within(1)))) for asked in turn.asked)) for turn in every]
     steps = [asked for turn in every for asked in turn.asked]
     recall = {k: fmean(bool(asked.within(k)) for asked in steps) for k in RECALLS} if steps else {}
-    return Ranking(first=figures_of(first, "rank 0"), recall=recall)
+    return Ranking(first=compute_figures(first, "rank 0"), recall=recall)
 
 
 def recorded_bench(
@@ -265,10 +265,12 @@ def recorded_bench(
         splits.append(
             Split(
                 name=name,
-                all=figures_of(of_split, name),
-                ranking=ranking_of({one.turn.id: one.turn for one in of_split}.values()),
-                by_turn=tuple(figures_of(some, number) for number, some in by_turn.items()),
-                by_site=tuple(figures_of(some, site) for site, some in _grouped(of_split, lambda one: one.turn.site).items()),
+                all=compute_figures(of_split, name),
+                ranking=compute_ranking({one.turn.id: one.turn for one in of_split}.values()),
+                by_turn=tuple(compute_figures(some, number) for number, some in by_turn.items()),
+                by_site=tuple(
+                    compute_figures(some, site) for site, some in _grouped(of_split, lambda one: one.turn.site).items()
+                ),
                 theirs=tuple(row for paper in papers for row in _theirs(paper, name, METRICS[counting])),
             )
         )

@@ -30,7 +30,7 @@ _MARKED = {
 }
 _HOW = (
     "A step without a positive among the best {top} candidates is wrong, whatever was done. Every step is asked for as if "
-    "those before it had been right. Intervals are 95 %: conversations are drawn anew (bootstrap; with fewer than 20 Student's "
+    "those before it had been right. Intervals are 95 %: conversations are redrawn (bootstrap; with fewer than 20 Student's "
     "t on log odds, leaving out one at a time; where all are alike, Wilson's with a trial a conversation)."
 )
 _THEIRS = "Rows with **theirs** are figures of the publication named below, copied from it and not measured here."

@@ -133,7 +133,7 @@ def _read(path: Path) -> Paper:
     return paper
 
 
-def tasks_of(paper: Paper) -> tuple[str, ...]:
+def list_tasks(paper: Paper) -> tuple[str, ...]:
     """Lists the tasks of a paper, category by category.
 
     Args:
@@ -186,7 +186,7 @@ def _check(paper: Paper, path: Path) -> None:
                 )
             if any(figure < 0 or (figure > 1 and kind != "actions") for figure in row):
                 raise UsageError(f"{path}: {kind}.{name}: give {'0 or more' if kind == 'actions' else 'shares from 0 to 1'}")
-    listed = tasks_of(paper)
+    listed = list_tasks(paper)
     if twice := next((name for name in listed if listed.count(name) > 1), None):
         raise UsageError(f"{path}: categories: {twice} stands there twice")
     if homeless := next((name for name in (*paper.tasks, *paper.actions) if name not in listed), None):

@@ -11,30 +11,30 @@ from typing import Annotated, Any, cast, get_args
 import msgspec
 from msgspec import Meta
 
-from prill.config.values import name_of
+from prill.config.values import get_name
 from prill.emulators.settings import EnvironmentLike
-from prill.emulators.task_source import fingerprint, words_of
+from prill.emulators.task_source import fingerprint, to_words
 from prill.episodes.record import RecordTally
 from prill.errors import UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import check_output, expect_place, expect_writable
 from prill.io.store import read_trajectories
 from prill.io.tables import import_pandas
-from prill.papers.bench.figures import Bench, bench_of, read_runs
+from prill.papers.bench.figures import Bench, make_bench, read_runs
 from prill.papers.bench.mind2web import PlayedTurn, RecordedBench, played_turn, recorded_bench, recorded_turns
 from prill.papers.bench.mind2web_tables import recorded_summary, write_recorded_bench
-from prill.papers.bench.papers import Benchmark, Paper, paper_names, read_paper, tasks_of
+from prill.papers.bench.papers import Benchmark, Paper, list_tasks, paper_names, read_paper
 from prill.papers.bench.tables import FIGURES, PICTURE, TABLES, summary_text, write_bench
 from prill.papers.mind2web.config import Mind2WebConfig
 from prill.papers.mind2web.pages.conversations import without_pages
 from prill.policies.registry import PolicyLike
 from prill.protocols import LanguageModel, Learner
 from prill.refine.reflector import LessonsConfig
-from prill.refine.reflexion import ReflexionProgress, check_again, play_again
+from prill.refine.reflexion import ReflexionProgress, check_again, run_reflexion
 from prill.refine.retries import RetrySpec
 from prill.runs.base import synchronous, wait_for
 from prill.runs.plan import RunPlan
-from prill.runs.reflexion import challenge_of_case, learner_of_case, plan_retries, play_of
+from prill.runs.reflexion import challenge_of_case, learner_of_case, make_play_settings, plan_retries
 from prill.runs.rollout.cases import Case
 from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, record_session, session
 from prill.types import Trajectory
@@ -165,7 +165,7 @@ async def bench_async(
         return await _recorded(config, papers, progress)
     async with session(config, config.episodes) as made:
         run = _Run.of(config, made)
-        await play_again(
+        await run_reflexion(
             made.pool,
             run.challenges,
             None,
@@ -175,7 +175,7 @@ async def bench_async(
             retry_broken=config.retry_broken,
             progress=progress,
         )
-        figures = bench_of(
+        figures = make_bench(
             read_runs(config.episodes, made.setting.sites),
             papers,
             benchmark=config.benchmark,
@@ -230,7 +230,7 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
     Raises:
         UsageError: No policy is named, or tasks are missing.
     """
-    policy, place = name_of(config.policy), config.place
+    policy, place = get_name(config.policy), config.place
     if config.policy is None:
         raise UsageError("policy is missing: name a policy of prill's, or one of your own", parameters=("policy",))
     ready = [read_paper(name) for name in paper_names(config.benchmark)]
@@ -257,7 +257,7 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
             "lessons.model: with one trial there is no lesson to draw; give more trials", parameters=("lessons.model", "trials")
         )
     chosen = config.but(
-        environment=place.but(tasks=words_of(tasks_of(listed[0])) if listed else tasks),
+        environment=place.but(tasks=to_words(list_tasks(listed[0])) if listed else tasks),
         seeds=config.seeds or usual,
         trials=trials,
     )
@@ -312,11 +312,11 @@ class _Run:
             "run": fingerprint(list(made.run)),
         }
         if trials > 1:
-            settings["lessons"] = {**lessons.settings(), "model": name_of(lessons.model)}
+            settings["lessons"] = {**lessons.settings(), "model": get_name(lessons.model)}
         # As the papers count: so many trials, whatever was learnt.
         retries = RetrySpec(attempts=trials, stop_on_repeat=False)
         challenges = [challenge_of_case(made, make, row) for row in made.rows]
-        return cls(challenges, retries, {"play": play_of(made), "settings": settings})
+        return cls(challenges, retries, {"play": make_play_settings(made), "settings": settings})
 
 
 def _player(

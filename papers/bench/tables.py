@@ -30,7 +30,7 @@ _SHARES: Mapping[str, Callable[[BenchRow], float | None]] = {
 _CLUSTERS = {"miniwob": "tasks", "webarena": "templates", "airline": "tasks"}
 _HOW = (
     "Every task counts the same, however many of its seeds have an outcome. Intervals are 95 %: of one task Wilson's, over its "
-    "seeds; of several, {clusters} are drawn anew, all seeds of one being one cluster (bootstrap; with fewer than 20 clusters "
+    "seeds; of several, {clusters} are redrawn, all seeds of one being one cluster (bootstrap; with fewer than 20 clusters "
     "Student's t on log odds, leaving out one cluster at a time; where all are alike, Wilson's with a trial a cluster). "
     "Actions, calls, tokens and US dollars are means of an attempt, lessons included; the `stop` that ends an episode is no "
     "action."

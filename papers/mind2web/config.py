@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from prill.emulators.settings import EnvironmentConfig, Playing, Setting
-from prill.emulators.task_source import Names, task_names, words_of
+from prill.emulators.task_source import Names, task_names, to_words
 from prill.errors import UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.papers.mind2web.environment import Mind2Web, Mind2WebSpec, Recordings
@@ -47,7 +47,7 @@ class Mind2WebConfig(EnvironmentConfig):
 
     def check(self) -> None:
         """Names and files become one text."""
-        object.__setattr__(self, "tasks", words_of(self.tasks))
+        object.__setattr__(self, "tasks", to_words(self.tasks))
         if isinstance(self.recordings, list | tuple):
             object.__setattr__(self, "recordings", ",".join(map(str, self.recordings)))
 

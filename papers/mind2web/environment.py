@@ -19,11 +19,11 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import EnvironmentFailedError, InputError, UsageError
-from prill.io.lines import folder_of, read_lines
+from prill.io.lines import read_lines, resolve_folder
 from prill.io.store import decode_trajectory
 from prill.papers.mind2web.pages.conversations import rejoined, without_pages
 from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.mind2web.pages.steps import TOP, Asked, Marking, Match, Scheme, StepScore, asked_of
+from prill.papers.mind2web.pages.steps import TOP, Asked, Marking, Match, Scheme, StepScore, describe_step
 from prill.papers.mind2web.pages.tree import RecordedPage
 from prill.types import Action, LabelRecord, Observation, StepLabel, Task, Trajectory
 
@@ -140,7 +140,7 @@ class Recordings:
             try:
                 with place.file.open("rb") as file:
                     file.seek(place.start)
-                    yield decode_trajectory(file.read(place.size), folder_of(place.file))
+                    yield decode_trajectory(file.read(place.size), resolve_folder(place.file))
             except OSError as error:
                 raise InputError(f"{place.file}: {error.strerror}") from None
             except InputError as error:
@@ -258,7 +258,7 @@ class Mind2Web:
         if not turn.steps:
             raise EnvironmentFailedError(f"the recorded turn {name!r} has no steps")
         try:
-            self._asked = tuple(map(asked_of, turn.steps))
+            self._asked = tuple(map(describe_step, turn.steps))
         except ValueError as problem:
             raise EnvironmentFailedError(f"the recorded turn {name!r}: {problem}") from None
         self._turn, self._views, self._at = turn, {}, 0

@@ -276,7 +276,7 @@ class StepAgent:
         if spec.flat:
             tokens = spec.flat_tokens
             return library.flat() if tokens is None else library.flat(lambda template: asking.tokens(template) <= tokens)
-        name = library.root_of(task.site) if spec.root == AUTO else spec.root
+        name = library.get_root(task.site) if spec.root == AUTO else spec.root
         if name not in library.templates:
             known = ", ".join(library.templates)
             raise UsageError(

@@ -110,7 +110,7 @@ class Library:
     templates: Mapping[str, Template]
     hash: str
 
-    def root_of(self, site: str | None) -> str:
+    def get_root(self, site: str | None) -> str:
         """The root policy for a task's site."""
         return self.surroundings.roots.get(site or "", self.surroundings.root)
 

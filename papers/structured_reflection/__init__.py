@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         StructuredSpec,
         planning_calls,
     )
-    from prill.papers.structured_reflection.memory import AttemptMemory, Note, Rules, memory_of, read_note, write_note
+    from prill.papers.structured_reflection.memory import AttemptMemory, Note, Rules, build_memory, read_note, write_note
 
 __all__ = [
     "AttemptMemory",
@@ -21,8 +21,8 @@ __all__ = [
     "Rules",
     "StructuredReflection",
     "StructuredSpec",
+    "build_memory",
     "clicked",
-    "memory_of",
     "planning_calls",
     "read_note",
     "write_note",
@@ -34,7 +34,7 @@ _HOMES = {
     "StructuredReflection": "agent",
     "StructuredSpec": "agent",
     "clicked": "actions",
-    "memory_of": "memory",
+    "build_memory": "memory",
     "planning_calls": "agent",
     "read_note": "memory",
     "write_note": "memory",

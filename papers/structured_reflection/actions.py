@@ -52,7 +52,7 @@ def planned_lines(reply: str) -> list[str]:
     that is shown and change what is not."""
     said = reply.rpartition("</think>")[2].partition(_END)[0]
     lines = [_NUMBERED.sub("", line).strip().strip("`").strip() for line in said.splitlines() if not line.startswith("```")]
-    return [line for line in lines if line and kind_of(line) != "scroll"]
+    return [line for line in lines if line and detect_kind(line) != "scroll"]
 
 
 def whole_lines(cut: str) -> str:
@@ -61,7 +61,7 @@ def whole_lines(cut: str) -> str:
     return said if ended else said.rpartition("\n")[0] or said
 
 
-def kind_of(line: str) -> Kind | None:
+def detect_kind(line: str) -> Kind | None:
     """What a line asks for, by its first word; None for anything else."""
     words = line.split(maxsplit=1)
     return _KINDS.get(words[0].lower().strip(":,")) if words else None
@@ -69,7 +69,7 @@ def kind_of(line: str) -> Kind | None:
 
 def read_order(line: str) -> PlannedOrder:
     """The line, read. Raises UnreadableActionError."""
-    kind = kind_of(line)
+    kind = detect_kind(line)
     rest = line.strip().partition(" ")[2].strip()
     if kind == "click":
         found = _ID.search(rest) or _NUMBER.search(rest)
@@ -101,7 +101,7 @@ def _keys(kind: Kind, rest: str) -> PlannedOrder:
     return PlannedOrder(kind, None, keys, count) if known else PlannedOrder("type", None, name)
 
 
-def action_of(order: PlannedOrder, leaf: Leaf | None = None) -> Action:
+def parse_action(order: PlannedOrder, leaf: Leaf | None = None) -> Action:
     """The action for the environment; `leaf` is the element's line, for the record's words."""
     target = words = None
     if order.ref is not None:
@@ -114,12 +114,12 @@ def action_of(order: PlannedOrder, leaf: Leaf | None = None) -> Action:
     if order.kind == "press" and order.times > 1:
         value = f"{order.text} x {order.times}"
     bare = Action(order.kind, target=target, value=value)
-    return Action(order.kind, line_of(bare) + (words or ""), target=target, value=value)
+    return Action(order.kind, format_line(bare) + (words or ""), target=target, value=value)
 
 
-def line_of(action: Action) -> str:
+def format_line(action: Action) -> str:
     """The line that is read as a recorded action."""
-    ref = ref_of(action)
+    ref = get_ref(action)
     if action.kind == "click" and ref is not None:
         return f"click id={ref}"
     if action.kind == "type":
@@ -129,7 +129,7 @@ def line_of(action: Action) -> str:
     return action.text
 
 
-def ref_of(action: Action) -> str | None:
+def get_ref(action: Action) -> str | None:
     """The number of the element that a recorded action is on."""
     found = _TARGET.match(action.target or "")
     return found[1] if found else None
@@ -145,7 +145,7 @@ def number_in(line: str) -> str | None:
 
 def renumbered(line: str, number: str) -> str:
     """The line about the element with another number."""
-    return line if number_in(line) == number else line_of(action_of(replace(read_order(line), ref=number)))
+    return line if number_in(line) == number else format_line(parse_action(replace(read_order(line), ref=number)))
 
 
 def clicked(line: str) -> str | None:
@@ -157,4 +157,4 @@ def clicked(line: str) -> str | None:
     Returns:
         The element's number; None where the line is not a click.
     """
-    return number_in(line) if kind_of(line) == "click" else None
+    return number_in(line) if detect_kind(line) == "click" else None

@@ -24,17 +24,17 @@ from prill.models.prompts import NONCE, clean, content_hash, load_prompt, quoted
 from prill.papers.page_text import PageText
 from prill.papers.structured_reflection.actions import (
     PlannedOrder,
-    action_of,
     clicked,
-    kind_of,
-    line_of,
+    detect_kind,
+    format_line,
     number_in,
+    parse_action,
     planned_lines,
     read_order,
     renumbered,
     whole_lines,
 )
-from prill.papers.structured_reflection.memory import AttemptMemory, Disabling, Note, Rules, memory_of, write_note
+from prill.papers.structured_reflection.memory import AttemptMemory, Disabling, Note, Rules, build_memory, write_note
 from prill.papers.structured_reflection.screen import ElementScreen, read_screen
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory, Verdict
@@ -132,7 +132,7 @@ class StructuredReflection:
         structured = self.spec.reflection == "structured"
         wanted = structured and self.spec.memory
         rules = Rules(target=clicked, disabling=self.spec.disabling, forcing=wanted, expiry=wanted)
-        memory = memory_of(self.lessons, rules)
+        memory = build_memory(self.lessons, rules)
         return memory if structured else AttemptMemory(raw=memory.raw, unread=memory.unread)
 
     def reset(self, task: Task) -> None:
@@ -154,7 +154,7 @@ class StructuredReflection:
             UnscoredError: The model gives no usable answer.
         """
         screen = read_screen(observation.text)
-        state = self._came_of(screen.text()) or await self._turn(screen)
+        state = self._result_after(screen.text()) or await self._turn(screen)
         if state is not None:
             why = f"{_PLANNED}nothing)" if state == "INCOMPLETE" else _WHY[state]
             return Step(observation, Action("stop", f"stop [{state}]", value=state), why)
@@ -164,8 +164,8 @@ class StructuredReflection:
             self._invalid = True
             action = Action("other", line)
         else:
-            action = action_of(order, screen.leaf(order.ref) if order.ref else None)
-            line = line_of(action)
+            action = parse_action(order, screen.leaf(order.ref) if order.ref else None)
+            line = format_line(action)
         place = len(self._done) - self._stage + 1
         self._done.append(_Done(screen.text(), line))
         thought = f"{self._origin}{place} of {self._planned})" if self._origin.endswith(_PLANNED) else self._origin
@@ -186,8 +186,8 @@ class StructuredReflection:
         if not steps:
             raise NoEvidenceError("nothing was done in this attempt, so no step can be mended")
         self._task = trajectory.task
-        state = state_of(trajectory)
-        lines = tuple(line_of(step.action) for step in steps)
+        state = build_state(trajectory)
+        lines = tuple(format_line(step.action) for step in steps)
         messages = self._reflection(steps, lines, state, verdict.reason)
         problem = UnparsableError("no lesson was asked for")
         for _ in range(self.spec.reflection_tries):
@@ -202,7 +202,7 @@ class StructuredReflection:
                 messages = (*messages, Message("assistant", (reply,)), Message("user", (advice,)))
                 continue
             screens = [read_screen(step.observation.text) for step in steps[: place + 1]]
-            keys = tuple(map(_key_of, lines, screens))
+            keys = tuple(map(_make_key, lines, screens))
             note = Note(
                 state=state,
                 step=place,
@@ -210,18 +210,18 @@ class StructuredReflection:
                 replacement=replacement,
                 taken=lines[place],
                 before=lines[:place],
-                replacement_key=_key_of(replacement, screens[place]),
+                replacement_key=_make_key(replacement, screens[place]),
                 taken_key=keys[place],
                 before_keys=keys[:place],
             )
             return write_note(note)
         raise problem
 
-    def _came_of(self, now: str) -> State | None:
+    def _result_after(self, now: str) -> State | None:
         """The state in which the last action ended the attempt; None: it goes on."""
         if self._invalid:
             return "EXCEPTION"
-        if not self._done or self._origin == REPLAYED or kind_of(self._done[-1].line) in ("hold", "release"):
+        if not self._done or self._origin == REPLAYED or detect_kind(self._done[-1].line) in ("hold", "release"):
             return None
         before = [done.screen for done in self._done]
         earlier = before[self._stage if self.spec.cycle == "stage" else 0 : -1]
@@ -299,7 +299,7 @@ class StructuredReflection:
         return quoted("done", words) if words else "nothing yet"
 
     async def _worded(self, done: _Done) -> str:
-        if not self.spec.paraphrase or kind_of(done.line) == "press":
+        if not self.spec.paraphrase or detect_kind(done.line) == "press":
             return done.line
         more = _wording()["paraphrase"].get(self._name, "")
         values = {"screen": quoted("screen", done.screen), "action": clean(done.line), "more": f" {more}" if more else ""}
@@ -364,7 +364,7 @@ class StructuredReflection:
         return clean(said.rpartition("</think>")[2]).strip()
 
 
-def state_of(trajectory: Trajectory) -> State:
+def build_state(trajectory: Trajectory) -> State:
     """How an attempt ended that did not succeed."""
     if trajectory.steps and trajectory.steps[-1].action.is_final:
         said = trajectory.steps[-1].action.value
@@ -406,7 +406,7 @@ def read_answer(reply: str, steps: int) -> tuple[int, str]:
     return place, line
 
 
-def _key_of(line: str, screen: ElementScreen) -> str:
+def _make_key(line: str, screen: ElementScreen) -> str:
     """The key of the element that a line is about; empty where it names none."""
     number = number_in(line)
     return "" if number is None else screen.key(number)

@@ -1,7 +1,7 @@
 """What earlier attempts taught, by step: which action to take there, and which elements were tried in vain.
 
 It knows nothing of the agent. A lesson is a `Note`, written as one line of JSON, and a memory follows from the lessons alone:
-`memory_of`. So whatever keeps lessons (`prill reflexion`) keeps the memory, too.
+`build_memory`. So whatever keeps lessons (`prill reflexion`) keeps the memory, too.
 
 Ids may be others in each attempt. So beside a line such as `click id=7` stands the key of its element, by which the screen of
 another attempt knows it (`Screen.key`); what is ruled out are keys. Where a note has no key, the id stands in its place.
@@ -115,7 +115,7 @@ class AttemptMemory:
         return self.disabled.get(step, frozenset())
 
 
-def memory_of(lessons: Iterable[str], rules: Rules) -> AttemptMemory:
+def build_memory(lessons: Iterable[str], rules: Rules) -> AttemptMemory:
     """Builds the memory that lessons describe.
 
     Args:

@@ -11,7 +11,7 @@ from prill.models.prompts import clean, quoted
 from prill.papers.answers import said_by
 from prill.papers.synapse.calls import first_block
 from prill.papers.synapse.memory import MemoryEntry
-from prill.papers.synapse.prompting import tokens_of, until
+from prill.papers.synapse.prompting import count_tokens, until
 from prill.papers.synapse.sandbox import CodeFailedError, run_code
 from prill.protocols import LanguageModel, Message
 
@@ -40,7 +40,7 @@ async def abstract(
 
     async def ask(text: str) -> str:
         messages = (Message("user", (text,)),)
-        if window is not None and (tokens := tokens_of(messages)) > window:
+        if window is not None and (tokens := count_tokens(messages)) > window:
             raise ContextTooLongError(f"the page to put into few words has about {tokens} tokens; the model takes {window}")
         return await said_by(model, messages, max_tokens=max_tokens, prompt=prompt)
 

@@ -17,24 +17,24 @@ from msgspec import Meta
 
 from prill.actions.keys import key_names
 from prill.errors import ContextTooLongError, NoEvidenceError, UsageError
-from prill.models.calls import limits_of
+from prill.models.calls import get_limits
 from prill.models.prompts import content_hash
 from prill.papers.answers import said_by
 from prill.papers.embedders import make_embedder
 from prill.papers.page_text import PageText, is_html
 from prill.papers.synapse.abstraction import abstract
 from prill.papers.synapse.calls import Call, first_block
-from prill.papers.synapse.html import Page, text_of
+from prill.papers.synapse.html import Page, get_text
 from prill.papers.synapse.memory import ExemplarMemory, ExemplarTurn, MemoryEntry, key_text
 from prill.papers.synapse.prompting import (
     OBSERVED,
     PromptType,
-    messages_of,
+    build_messages,
+    count_tokens,
     prompt_type,
     shown,
     system_prompt,
     task_table,
-    tokens_of,
     until,
 )
 from prill.papers.synapse.sandbox import CodeFailedError, NoSandbox, find, run_block
@@ -220,8 +220,8 @@ class Synapse:
                 self._notes.append(f"The code for the page failed: {problem}.")
             self._words = page
         acting = self._entry.abstraction.acting
-        messages = messages_of(self._kind, self._shown, acting, self._task.goal, self._trajectory, page)
-        if window is not None and (tokens := tokens_of(messages)) > window:
+        messages = build_messages(self._kind, self._shown, acting, self._task.goal, self._trajectory, page)
+        if window is not None and (tokens := count_tokens(messages)) > window:
             count = len(self._shown)
             advice = "; the option `exemplars` shows fewer" if count > 1 else ""
             raise ContextTooLongError(
@@ -248,12 +248,12 @@ class Synapse:
     async def _window(self) -> int | None:
         if self.spec.context is not None:
             return self.spec.context
-        return (await limits_of(self.model)).window
+        return (await get_limits(self.model)).window
 
     async def _prepare(self, call: Call, page: Page) -> None:
         """The actions of a call on the page as it is now; a call that finds nothing is noted."""
         try:
-            actions = await actions_of(call, page)
+            actions = await to_actions(call, page)
         except (CodeFailedError, LookupError) as problem:
             self._notes.append(f"{call} failed: {problem.args[0]}.")
             if self.spec.failed_call == "end_turn":
@@ -269,7 +269,7 @@ class Synapse:
         return "\n".join(notes) or None
 
 
-async def actions_of(call: Call, page: Page) -> list[Action]:
+async def to_actions(call: Call, page: Page) -> list[Action]:
     """What the environment is asked to do for a call. Raises CodeFailedError, LookupError for an unknown element or key.
 
     An action's text is the call for its element alone.
@@ -293,20 +293,20 @@ async def actions_of(call: Call, page: Page) -> list[Action]:
 
 
 def _pointed(call: Call, element: Element) -> Action:
-    target = target_of(element) or call.argument
+    target = describe_target(element) or call.argument
     if call.method == "movemouse":
         return Action("hover", str(call), target=target)
     owner = next(element.iterancestors("select"), None) if element.tag == "option" else None
     if owner is not None:
-        place = target_of(owner) or f"({call.argument})/ancestor::select"
-        return Action("select", str(call), target=place, value=text_of(element))
+        place = describe_target(owner) or f"({call.argument})/ancestor::select"
+        return Action("select", str(call), target=place, value=get_text(element))
     return Action("click", str(call), target=target)
 
 
-def target_of(element: Element) -> str | None:
+def describe_target(element: Element) -> str | None:
     """The element as the environment knows it, by its number; None where elements have none."""
     number = element.get(REF)
     if number is None:
         return None
-    words = " ".join(text_of(element).split())[:_MAX_SHOWN]
+    words = " ".join(get_text(element).split())[:_MAX_SHOWN]
     return f'<{element.tag} {REF}="{number}">{words}'

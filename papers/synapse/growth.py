@@ -12,7 +12,7 @@ from prill.errors import UnparsableError
 from prill.models.replies import excerpt
 from prill.papers.synapse.agent import KEYS, REF
 from prill.papers.synapse.calls import Call, recorded_call
-from prill.papers.synapse.html import Page, text_of
+from prill.papers.synapse.html import Page, get_text
 from prill.papers.synapse.memory import Exemplar, ExemplarMemory, ExemplarTurn, key_text
 from prill.papers.synapse.prompting import OBSERVED, task_table
 from prill.papers.synapse.sandbox import CodeFailedError, find_now
@@ -88,7 +88,7 @@ async def grow(
             count.skip("judged a failure" if threshold is None else "below the threshold")
         else:
             try:
-                found.append(exemplar_of(trajectory, verdict.evaluator.name))
+                found.append(make_exemplar(trajectory, verdict.evaluator.name))
             except UnparsableError as problem:
                 count.skip("cannot be an exemplar", f"{trajectory.id}: {problem}")
     grown = await _extended(memory, found, per_task, count)
@@ -138,7 +138,7 @@ def _first(exemplar: Exemplar) -> str:
     return exemplar.steps[0].action.strip().partition("\n")[0]
 
 
-def exemplar_of(trajectory: Trajectory, provenance: str) -> Exemplar:
+def make_exemplar(trajectory: Trajectory, provenance: str) -> Exemplar:
     """The trajectory as an exemplar. Raises UnparsableError for one that has no page in HTML, or an action that has no call.
 
     What Synapse recorded keeps its turns and what it had put into few words. Of others, tasks that take several turns begin a
@@ -160,7 +160,7 @@ def exemplar_of(trajectory: Trajectory, provenance: str) -> Exemplar:
         if i and (_words(step) is not None or (several and not _is_on(shown, step.action))):
             turns.append(ExemplarTurn("\n".join(lines), state, words))
             lines, state, words, shown = [], text, _words(step), page
-        lines += map(str, calls_of(step.action, page))
+        lines += map(str, to_calls(step.action, page))
     turns.append(ExemplarTurn("\n".join(lines), state, words))
     goal = trajectory.task.goal
     return Exemplar(name, key_text(goal, first), goal, tuple(turns), provenance, trajectory.id)
@@ -178,12 +178,12 @@ def _is_on(page: Page, action: Action) -> bool:
     return _element(action.target, page) is not None
 
 
-def calls_of(action: Action, page: Page) -> list[Call]:
+def to_calls(action: Action, page: Page) -> list[Call]:
     """The calls that do what was recorded. Raises UnparsableError."""
     if (recorded := recorded_call(action.text)) is not None:
         return [recorded]
     element = None if action.target is None else _element(action.target, page)
-    place = None if element is None else xpath_of(element, page)
+    place = None if element is None else build_xpath(element, page)
     if action.target is not None and place is None:
         raise UnparsableError(f"{excerpt(action.text or action.kind)} is on nothing that the page has")
     focus = [] if place is None else [Call("click_xpath", place)]
@@ -211,18 +211,18 @@ def _element(target: str, page: Page) -> Element | None:
         return None
 
 
-def xpath_of(element: Element, page: Page) -> str:
+def build_xpath(element: Element, page: Page) -> str:
     """An XPath that selects this element alone: by its words if they do, by its id or another attribute, else by its place.
 
     Words come first, since they mean the same on the next page of the task.
     """
-    tag, text = element.tag, text_of(element)
+    tag, text = element.tag, get_text(element)
     words = " ".join(text.split())
     tries = list[str]()
     if words and len(words) <= 60 and not len(element):
         tries += [f"//{tag}[text()={_literal(text)}]", f"//{tag}[normalize-space()={_literal(words)}]"]
     above = element.getparent()
-    if not words and above is not None and above.tag == "label" and (label := " ".join(text_of(above).split())):
+    if not words and above is not None and above.tag == "label" and (label := " ".join(get_text(above).split())):
         tries.append(f"//label[normalize-space()={_literal(label)}]/{tag}")
     for name in ("id", "title", "name", "aria-label", "type", "class"):
         if value := element.get(name):

@@ -43,6 +43,6 @@ class Page:
             return []
 
 
-def text_of(element: Element) -> str:
+def get_text(element: Element) -> str:
     """All text inside."""
     return "".join(element.itertext())

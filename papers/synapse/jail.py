@@ -131,7 +131,7 @@ def main() -> None:
     program = read(request["code"])  # what this raises, or the code, goes to the hook above
     names = {**request["names"], "__builtins__": allowed_builtins(), "__name__": "abstraction"}
     if "methods" in request:
-        names["agent"] = agent_of(request["methods"], calls)
+        names["agent"] = make_agent(request["methods"], calls)
     run = types.FunctionType(program, names)  # as `exec` would, whose event the hook then need not allow
     sys.addaudithook(refuse)
     run()
@@ -140,7 +140,7 @@ def main() -> None:
     end(done or ({"obs": found} if good else {"error": "the code sets no text `obs`"}))
 
 
-def agent_of(methods: dict[str, str], calls: list[tuple[str, str]]) -> types.SimpleNamespace:
+def make_agent(methods: dict[str, str], calls: list[tuple[str, str]]) -> types.SimpleNamespace:
     """`agent` for the code: its methods, each with the name of its parameter, only note in `calls` what they are given."""
 
     def method(name: str, parameter: str) -> Any:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NEIGHBOURS = 3  # arXiv 2306.07863, section 3.3: the three nearest keys vote
 EXEMPLARS, ABSTRACTIONS, HEADER, VECTORS = "exemplars.jsonl", "abstractions.json", "memory.json", "vectors.npy"
-_ANEW = f"delete {VECTORS}, and they are worked out anew"
+_AGAIN = f"delete {VECTORS}, and they are worked out again"
 _UPSTREAM, _UPSTREAM_KEYS = "exemplars.json", "specifiers.json"
 
 
@@ -207,7 +207,7 @@ class ExemplarMemory:
         held = 0 if self._vectors is None else self._vectors.shape[1]
         return UsageError(
             f"{self.embedder.name} gave a vector of {numbers} numbers, and the memory's have {held}: "
-            "make the memory anew with it"
+            "make the memory again with it"
         )
 
     async def nearest(self, text: str, most: int = NEIGHBOURS) -> list[tuple[float, Exemplar]]:
@@ -284,7 +284,7 @@ class ExemplarMemory:
         if header is not None and header.embedder != embedder.name:
             raise UsageError(
                 f"{place}: its vectors are those of {header.embedder}, not of {embedder.name}; they do not mix: take "
-                "that embedder, with those weights, or make the memory anew",
+                "that embedder, with those weights, or make the memory again",
                 parameters=("embedder",),
             )
         exemplars = tuple(_read_lines(place / EXEMPLARS))
@@ -292,7 +292,7 @@ class ExemplarMemory:
         vectors = None
         if header is not None and not isinstance(embedder, Fitted) and (place / VECTORS).exists():
             if header.keys != _hash_of_keys(exemplars):
-                raise UsageError(f"{place}: {EXEMPLARS} has other keys than when the vectors were made; {_ANEW}")
+                raise UsageError(f"{place}: {EXEMPLARS} has other keys than when the vectors were made; {_AGAIN}")
             vectors = _read_vectors(place / VECTORS, len(exemplars))
         return cls(exemplars, named, embedder=embedder, vectors=vectors)
 
@@ -339,11 +339,11 @@ def _read_vectors(path: Path, rows: int) -> Vectors:
     try:
         found: Vectors = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: the vectors cannot be read ({error}); {_ANEW}") from None
+        raise UsageError(f"{path}: the vectors cannot be read ({error}); {_AGAIN}") from None
     if found.ndim != 2 or len(found) != rows:
-        raise UsageError(f"{path}: {len(found) if found.ndim else 0} vectors for {rows} exemplars; {_ANEW}")
+        raise UsageError(f"{path}: {len(found) if found.ndim else 0} vectors for {rows} exemplars; {_AGAIN}")
     if found.dtype.kind != "f" or not np.isfinite(found).all():
-        raise UsageError(f"{path}: the vectors hold something that is no number; {_ANEW}")
+        raise UsageError(f"{path}: the vectors hold something that is no number; {_AGAIN}")
     return found
 
 

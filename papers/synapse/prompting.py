@@ -70,7 +70,7 @@ def shown(entry: MemoryEntry, kind: PromptType, task_name: str) -> tuple[Exempla
     return found[:1] if kind == "multi_state_act" and entry.name in table.one_raw_exemplar else found
 
 
-def messages_of(
+def build_messages(
     kind: PromptType, exemplars: Sequence[Exemplar], acting: str, task: str, trajectory: Sequence[ExemplarTurn], page: str
 ) -> tuple[Message, ...]:
     """The whole request: the system's words, the exemplars, the turns so far, and the page as it is now.
@@ -94,7 +94,7 @@ def messages_of(
     return tuple(messages)
 
 
-def tokens_of(messages: Sequence[Message]) -> int:
+def count_tokens(messages: Sequence[Message]) -> int:
     """About how many tokens they have, with what the chat format adds."""
     texts = (part for message in messages for part in message.parts if isinstance(part, str))
     return sum(map(estimate_tokens, texts)) + _TOKENS_A_MESSAGE * len(messages) + _TOKENS_OF_REPLY

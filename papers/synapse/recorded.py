@@ -23,15 +23,15 @@ from msgspec import Meta
 
 from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageError
 from prill.io.store import read_trajectories
-from prill.models.calls import limits_of
+from prill.models.calls import get_limits
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
 from prill.papers.answers import said_by
 from prill.papers.embedders import Embedder, make_embedder
 from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.mind2web.pages.steps import Marking, asked_of, read_said, said
+from prill.papers.mind2web.pages.steps import Marking, describe_step, read_said, said
 from prill.papers.mind2web.pages.tree import RecordedPage
 from prill.papers.synapse.memory import EXEMPLARS, Exemplar, ExemplarMemory, ExemplarTurn
-from prill.papers.synapse.prompting import tokens_of, until
+from prill.papers.synapse.prompting import count_tokens, until
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
@@ -128,11 +128,11 @@ class RecordedSynapse:
             return Step(observation, Action("none"))
         current = self._current(self._task.goal, state)
         window = await self._window()
-        if window is not None and tokens_of([_system_message(), *current]) + self.spec.max_tokens > window:
+        if window is not None and count_tokens([_system_message(), *current]) + self.spec.max_tokens > window:
             return Step(observation, Action("none"), "The page and the earlier steps are too long for the model.")
         messages = await self._request(current, window)
         reply = until(await said_by(self.model, messages, max_tokens=self.spec.max_tokens, prompt=_system().hash), *_STOPS)
-        return Step(observation, action_of(reply, bare=self.spec.mode == "no_trajectory"), reply.strip() or None)
+        return Step(observation, parse_action(reply, bare=self.spec.mode == "no_trajectory"), reply.strip() or None)
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
         """The request at a recorded step, without exemplars, and the action that was recorded.
@@ -140,7 +140,7 @@ class RecordedSynapse:
         Raises UnparsableError where its target is not among the best candidates.
         """
         states = [read_state(step.observation.text or "") for step in trajectory.steps[: index + 1]]
-        asked = [asked_of(step) for step in trajectory.steps[: index + 1]]
+        asked = [describe_step(step) for step in trajectory.steps[: index + 1]]
         if not asked[index].within(self.spec.k_current):
             raise UnparsableError(f"step {index} of {trajectory.id}: its target is not among the best {self.spec.k_current}")
         past = tuple(step.action.text for step in trajectory.steps[:index])
@@ -169,7 +169,7 @@ class RecordedSynapse:
         chosen: list[list[Message]] = []
         for block in await self._blocks():
             whole = [_system_message(), *(message for one in [*chosen, block] for message in one), *current]
-            if window is not None and tokens_of(whole) + self.spec.max_tokens > window:
+            if window is not None and count_tokens(whole) + self.spec.max_tokens > window:
                 break
             chosen.append(block)
         if self.spec.order == "nearest_last":
@@ -190,17 +190,17 @@ class RecordedSynapse:
         if self.spec.mode == "no_memory":
             return random.Random(_FIXED).sample(known, min(self.spec.exemplars, len(known)))
         first = self._seen[0]
-        key = key_of(self._task, {"domain": first.domain, "subdomain": first.subdomain})
+        key = make_key(self._task, {"domain": first.domain, "subdomain": first.subdomain})
         near = await self.memory.nearest(key, self.spec.exemplars + 1)
         return [exemplar for _, exemplar in near if exemplar.name != self._task.id][: self.spec.exemplars]
 
     async def _window(self) -> int | None:
         if self.spec.context is not None:
             return self.spec.context
-        return (await limits_of(self.model)).window
+        return (await get_limits(self.model)).window
 
 
-def action_of(reply: str, *, bare: bool = False) -> Action:
+def parse_action(reply: str, *, bare: bool = False) -> Action:
     """The action in a reply: the first text in back-ticks; with `bare`, without these too."""
     found = _BACKTICKS.search(reply)
     text = found[1] if found else ""
@@ -210,28 +210,28 @@ def action_of(reply: str, *, bare: bool = False) -> Action:
     return Action((operation or "none").lower(), text, target=id, value=value)
 
 
-def exemplar_of(trajectory: Trajectory, k: int = 3) -> Exemplar:
+def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
     """A recorded turn as it is shown to others: pages cut around the target and the best candidates. Raises InputError."""
     steps = []
     for i, step in enumerate(trajectory.steps):
         try:
-            state, asked = read_state(step.observation.text or ""), asked_of(step)
+            state, asked = read_state(step.observation.text or ""), describe_step(step)
         except ValueError as problem:
             raise InputError(f"turn {trajectory.id!r}, step {i}: {problem}") from None
         target = asked.positives[0] if asked.positives else ""
         text = f"Action: `{asked.text}` ({clean(step.action.text)})" if target else f"Action: ({clean(step.action.text)})"
         steps.append(ExemplarTurn(text, observation=_cut(state, target, k)))
     return Exemplar(
-        trajectory.id, key_of(trajectory.task, trajectory.metadata), trajectory.task.goal, tuple(steps), provenance="recorded"
+        trajectory.id, make_key(trajectory.task, trajectory.metadata), trajectory.task.goal, tuple(steps), provenance="recorded"
     )
 
 
-def memory_of(trajectories: Iterable[Trajectory], embedder: Embedder, k: int = 3) -> ExemplarMemory:
+def build_memory(trajectories: Iterable[Trajectory], embedder: Embedder, k: int = 3) -> ExemplarMemory:
     """The memory of recorded training turns; `save` keeps it as a folder. Raises InputError."""
-    return ExemplarMemory([exemplar_of(trajectory, k) for trajectory in trajectories], embedder=embedder)
+    return ExemplarMemory([make_exemplar(trajectory, k) for trajectory in trajectories], embedder=embedder)
 
 
-def key_of(task: Task, metadata: dict[str, object] | None = None) -> str:
+def make_key(task: Task, metadata: dict[str, object] | None = None) -> str:
     """What tasks are compared by: site, domain, subdomain and goal, a line each; what is not known stays empty."""
     known = metadata or {}
     return (
@@ -247,7 +247,7 @@ def _memory(path: Path | None, embedder: str, url: str | None, k: int) -> Exempl
     maker = make_embedder(embedder, base_url=url)
     if (path / EXEMPLARS).is_file():
         return ExemplarMemory.load(path, maker)
-    return memory_of(read_trajectories(path), maker, k)
+    return build_memory(read_trajectories(path), maker, k)
 
 
 def _cut(state: PageState, target: str, k: int) -> str:

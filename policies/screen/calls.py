@@ -39,7 +39,7 @@ def text_before(text: str, begin: int) -> str:
     return re.sub(r"```\w*\s*\Z", "", text[:begin]).strip()
 
 
-def text_of(arguments: Mapping[str, Any], name: str, *, empty: bool = False) -> str:
+def get_text(arguments: Mapping[str, Any], name: str, *, empty: bool = False) -> str:
     """A text among the arguments of a call.
 
     Raises:
@@ -51,7 +51,7 @@ def text_of(arguments: Mapping[str, Any], name: str, *, empty: bool = False) -> 
     return value
 
 
-def number_of(arguments: Mapping[str, Any], name: str, default: float | None = None) -> float:
+def get_number(arguments: Mapping[str, Any], name: str, default: float | None = None) -> float:
     """A number among the arguments of a call.
 
     Raises:
@@ -63,7 +63,7 @@ def number_of(arguments: Mapping[str, Any], name: str, default: float | None = N
     return float(value)
 
 
-def keys_of(value: Any) -> str:
+def list_keys(value: Any) -> str:
     """Keys pressed together, as a list or as text, in the names of browsers.
 
     Raises:

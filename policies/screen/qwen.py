@@ -10,12 +10,12 @@ from typing import Any
 from prill.policies.screen.calls import (
     MAX_CALLS,
     after_thinking,
+    get_number,
+    get_text,
     json_values,
-    keys_of,
-    number_of,
+    list_keys,
     scroll,
     text_before,
-    text_of,
 )
 from prill.policies.screen.frames import CoordinateFrame, Size, UnreadableReplyError
 from prill.types import Action, Platform, Point
@@ -69,7 +69,7 @@ class QwenCalls:
         return f"{_TOOL}\n{call}\n</tool_call>"
 
     def _action(self, arguments: Mapping[str, Any], size: Size, cursor: Point | None) -> Action:
-        name = text_of(arguments, "action")
+        name = get_text(arguments, "action")
         text = json.dumps(arguments, ensure_ascii=False)
         point = self.frame.point(arguments["coordinate"], size) if arguments.get("coordinate") is not None else None
         if name in _CLICKS or name in ("click", "long_press", "mouse_move"):
@@ -86,21 +86,21 @@ class QwenCalls:
                 raise UnreadableReplyError("swipe needs a coordinate")
             return Action("swipe", text, point=point, end_point=self.frame.point(arguments.get("coordinate2"), size))
         if name in ("scroll", "hscroll"):
-            pixels = number_of(arguments, "pixels")  # positive is up
+            pixels = get_number(arguments, "pixels")  # positive is up
             ways = ("up", "down") if name == "scroll" else ("right", "left")
             return scroll(text, ways[pixels < 0], point)
         if name == "key":
-            return Action("press", text, value=keys_of(arguments.get("keys") or arguments.get("text")))
+            return Action("press", text, value=list_keys(arguments.get("keys") or arguments.get("text")))
         if name == "type":
-            return Action("type", text, value=text_of(arguments, "text", empty=True))
+            return Action("type", text, value=get_text(arguments, "text", empty=True))
         if name == "system_button":
-            return self._button(text_of(arguments, "button"), text)
+            return self._button(get_text(arguments, "button"), text)
         if name == "open":
-            return Action("open", text, value=text_of(arguments, "text"))
+            return Action("open", text, value=get_text(arguments, "text"))
         if name == "wait":
-            return Action("wait", text, value=f"{number_of(arguments, 'time', 1.0):g}")
+            return Action("wait", text, value=f"{get_number(arguments, 'time', 1.0):g}")
         if name == "answer":
-            return Action("answer", text, value=text_of(arguments, "text"))
+            return Action("answer", text, value=get_text(arguments, "text"))
         if name == "terminate":
             if arguments.get("status") not in ("success", "failure"):
                 raise UnreadableReplyError(

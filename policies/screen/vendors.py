@@ -10,7 +10,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from prill.policies.screen.calls import MAX_CALLS, after_thinking, json_values, keys_of, number_of, scroll, text_before, text_of
+from prill.policies.screen.calls import (
+    MAX_CALLS,
+    after_thinking,
+    get_number,
+    get_text,
+    json_values,
+    list_keys,
+    scroll,
+    text_before,
+)
 from prill.policies.screen.frames import PIXELS, Size, UnreadableReplyError
 from prill.types import Action, Platform, Point
 
@@ -108,7 +117,7 @@ def _message(item: Mapping[str, Any]) -> str:
 
 
 def _openai_action(call: Mapping[str, Any], size: Size) -> Action:
-    name, text = text_of(call, "type"), json.dumps(call, ensure_ascii=False)
+    name, text = get_text(call, "type"), json.dumps(call, ensure_ascii=False)
 
     def point() -> Point:
         return PIXELS.point([call.get("x"), call.get("y")], size)
@@ -126,13 +135,13 @@ def _openai_action(call: Mapping[str, Any], size: Size) -> Action:
         start, end = (PIXELS.point([place.get("x"), place.get("y")], size) for place in (path[0], path[-1]))
         return Action("drag", text, point=start, end_point=end)
     if name == "keypress":
-        return Action("press", text, value=keys_of(call.get("keys")))
+        return Action("press", text, value=list_keys(call.get("keys")))
     if name == "scroll":
-        across, down = number_of(call, "scroll_x", 0), number_of(call, "scroll_y", 0)
+        across, down = get_number(call, "scroll_x", 0), get_number(call, "scroll_y", 0)
         way = ("right" if across > 0 else "left") if abs(across) > abs(down) else ("down" if down > 0 else "up")
         return scroll(text, way, point())
     if name == "type":
-        return Action("type", text, value=text_of(call, "text", empty=True))
+        return Action("type", text, value=get_text(call, "text", empty=True))
     if name in ("wait", "screenshot"):
         return Action("wait", text, value="1")
     raise UnreadableReplyError(f"there is no action {name[:60]!r}")
@@ -167,7 +176,7 @@ def _anthropic_action(block: Mapping[str, Any], size: Size, cursor: Point | None
     if not isinstance(arguments, Mapping):
         raise UnreadableReplyError(f"the input of a tool is an object; got {str(arguments)[:60]}")
     tool = block.get("name")
-    name = text_of(arguments, "action") if tool in ("computer", None) else str(tool)
+    name = get_text(arguments, "action") if tool in ("computer", None) else str(tool)
     text = json.dumps({"action": name, **arguments}, ensure_ascii=False)
     given = arguments.get("coordinate")
     point = None if given is None else PIXELS.point(given, size)
@@ -181,14 +190,14 @@ def _anthropic_action(block: Mapping[str, Any], size: Size, cursor: Point | None
             raise UnreadableReplyError(f"{name} needs a coordinate")
         return Action("drag", text, point=cursor if start is None else PIXELS.point(start, size), end_point=point)
     if name == "key":
-        keys, times = keys_of(arguments.get("text")), number_of(arguments, "repeat", 1)
+        keys, times = list_keys(arguments.get("text")), get_number(arguments, "repeat", 1)
         return Action("press", text, value=keys if times <= 1 else f"{keys} x {times:g}")
     if name == "type":
-        return Action("type", text, value=text_of(arguments, "text", empty=True))
+        return Action("type", text, value=get_text(arguments, "text", empty=True))
     if name == "scroll":
-        return scroll(text, text_of(arguments, "scroll_direction"), point)
+        return scroll(text, get_text(arguments, "scroll_direction"), point)
     if name in ("wait", *_NOTHING_DONE):
-        return Action("wait", text, value=f"{number_of(arguments, 'duration', 1):g}")
+        return Action("wait", text, value=f"{get_number(arguments, 'duration', 1):g}")
     raise UnreadableReplyError(f"there is no action {name[:60]!r}")
 
 

@@ -76,7 +76,7 @@ def quoted(goal: str) -> list[str]:
     return re.findall(r'"([^"]*)"', goal)
 
 
-def groups_of(pattern: str, goal: str) -> tuple[str, ...]:
+def match_groups(pattern: str, goal: str) -> tuple[str, ...]:
     """The groups of the pattern in the goal. Raises LookupError when the goal reads otherwise."""
     match = re.search(pattern, goal)
     if match is None:
@@ -98,7 +98,7 @@ def click_link(goal: str, page: TextPage, aim: Aim) -> Play:
 
 
 def click_test(goal: str, page: TextPage, aim: Aim) -> Play:
-    yield click(aim.element(page.all("button"), groups_of(r"button (\w+)", goal)[0]), commit=True)
+    yield click(aim.element(page.all("button"), match_groups(r"button (\w+)", goal)[0]), commit=True)
 
 
 def click_dialog(goal: str, page: TextPage, aim: Aim) -> Play:
@@ -125,7 +125,7 @@ def click_collapsible(goal: str, page: TextPage, aim: Aim) -> Play:
 
 
 def click_checkboxes(goal: str, page: TextPage, aim: Aim) -> Play:
-    wanted = groups_of(r"Select (.*) and click Submit", goal)[0].split(", ")
+    wanted = match_groups(r"Select (.*) and click Submit", goal)[0].split(", ")
     for box in page.all("checkbox"):
         # All the others, for one wrong box among many is still a positive reward.
         if (box.name in wanted) != aim.misses:
@@ -134,20 +134,20 @@ def click_checkboxes(goal: str, page: TextPage, aim: Aim) -> Play:
 
 
 def click_option(goal: str, page: TextPage, aim: Aim) -> Play:
-    name = groups_of(r"Select (.*) and click Submit", goal)[0]
+    name = match_groups(r"Select (.*) and click Submit", goal)[0]
     page = yield click(aim.element(page.all("radio"), name))
     yield submit(page)
 
 
 def choose_list(goal: str, page: TextPage, aim: Aim) -> Play:
-    name = groups_of(r"Select (.*) from the list", goal)[0]
+    name = match_groups(r"Select (.*) from the list", goal)[0]
     option = aim.element(page.all("option"), name)
     page = yield choose(page.all("combobox")[0], option.name)
     yield submit(page)
 
 
 def scroll_list(goal: str, page: TextPage, aim: Aim) -> Play:
-    wanted = groups_of(r"Select (.*) from the scroll list", goal)[0].split(", ")
+    wanted = match_groups(r"Select (.*) from the scroll list", goal)[0].split(", ")
     options = [option.name for option in page.all("option")]
     wrong = [name for name in options if name not in wanted]
     for name in wrong[: len(wanted)] if aim.misses else wanted:
@@ -177,7 +177,7 @@ def login_user(goal: str, page: TextPage, aim: Aim) -> Play:
 
 
 def enter_date(goal: str, page: TextPage, aim: Aim) -> Play:
-    day = datetime.strptime(groups_of(r"(\d\d/\d\d/\d{4})", goal)[0], "%m/%d/%Y")
+    day = datetime.strptime(match_groups(r"(\d\d/\d\d/\d{4})", goal)[0], "%m/%d/%Y")
     next_day = day + timedelta(days=1)
     page = yield enter(page.all("textbox")[0], aim.value(f"{day:%Y-%m-%d}", [f"{next_day:%Y-%m-%d}"]))
     yield submit(page)
@@ -185,7 +185,7 @@ def enter_date(goal: str, page: TextPage, aim: Aim) -> Play:
 
 def search_engine(goal: str, page: TextPage, aim: Aim) -> Play:
     query = quoted(goal)[0]
-    place = int(groups_of(r"click the (\d+)", goal)[0]) - 1
+    place = int(match_groups(r"click the (\d+)", goal)[0]) - 1
     page = yield enter(page.all("textbox")[0], query)
     page = yield click(page.named("button", "Search"))
     if place >= 3:
@@ -207,7 +207,7 @@ def use_autocomplete(goal: str, page: TextPage, aim: Aim) -> Play:
 
 
 def social_media(goal: str, page: TextPage, aim: Aim) -> Play:
-    user, button = groups_of(r"For the user (@\w+), click on the \"(.*)\" button", goal)
+    user, button = match_groups(r"For the user (@\w+), click on the \"(.*)\" button", goal)
     posts = {target: who for target, who in _posts(page)}
     right = next((target for target, who in posts.items() if who == user), None)
     if right is None:
@@ -234,7 +234,7 @@ def _after(page: TextPage, target: str, fits: Callable[[PageElement], bool]) -> 
 
 
 def email_inbox(goal: str, page: TextPage, aim: Aim) -> Play:
-    sender = groups_of(r"email by (\w+)", goal)[0]
+    sender = match_groups(r"email by (\w+)", goal)[0]
     mails = page.all("item")
     right = next((mail for mail in mails if mail.name.split()[0] == sender), None)
     if right is None:
@@ -247,13 +247,13 @@ def email_inbox(goal: str, page: TextPage, aim: Aim) -> Play:
     page = yield click(mail)
     reply = "reply" in goal
     page = yield click(page.named("icon", "email-reply" if reply else "email-forward"))
-    value = quoted(goal)[0] if reply else groups_of(r"email to (\w+)", goal)[0]
+    value = quoted(goal)[0] if reply else match_groups(r"email to (\w+)", goal)[0]
     page = yield enter(page.all("textbox")[0], value)
     yield click(page.named("icon", "send-reply" if reply else "send-forward"), commit=True)
 
 
 def read_table(goal: str, page: TextPage, aim: Aim) -> Play:
-    key = groups_of(r"value of (.*) into", goal)[0]
+    key = match_groups(r"value of (.*) into", goal)[0]
     rows = {row.inside[0].name: row.inside[1].name for row in page.all("row")}
     if key not in rows:
         raise LookupError(f"the table has no {key!r}")
@@ -262,14 +262,14 @@ def read_table(goal: str, page: TextPage, aim: Aim) -> Play:
 
 
 def find_word(goal: str, page: TextPage, aim: Aim) -> Play:
-    place = int(groups_of(r"Find the (\d+)", goal)[0]) - 1
+    place = int(match_groups(r"Find the (\d+)", goal)[0]) - 1
     words = [re.sub(r"[^A-Za-z]", "", word) for word in " ".join(text.name for text in page.all("text")).split()]
     page = yield enter(page.all("textbox")[0], aim.value(words[place], words))
     yield submit(page)
 
 
 def simple_arithmetic(goal: str, page: TextPage, aim: Aim) -> Play:
-    first, sign, second = groups_of(r"(\d+) (.) (\d+) =", " ".join(text.name for text in page.all("text")))
+    first, sign, second = match_groups(r"(\d+) (.) (\d+) =", " ".join(text.name for text in page.all("text")))
     a, b = int(first), int(second)
     result = a + b if sign == "+" else a - b if sign == "-" else a * b
     page = yield enter(page.all("textbox")[0], aim.value(str(result), [str(result + 1)]))

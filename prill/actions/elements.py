@@ -47,7 +47,7 @@ _MOST = 120
 _MAX_LINES = 50
 
 
-def element_of(text: str, page_text: str) -> str | None:
+def find_element(text: str, page_text: str) -> str | None:
     """The element's role and name as the page has them, `link 'Cart'`; a name of more than 120 characters is cut.
 
     An element without a name is called by the words and pictures inside it, else by its role alone. None when the action names
@@ -67,7 +67,7 @@ def with_element(action: Action, page_text: str | None) -> Action:
 
     The id stays: an element is not known by its name where there are several of that name.
     """
-    id, element = element_id(action.text), element_of(action.text, page_text or "")
+    id, element = element_id(action.text), find_element(action.text, page_text or "")
     if element is None or action.target not in (None, id, f"[{id}]"):
         return action
     return replace(action, target=f"[{id}] {element}")

@@ -26,7 +26,7 @@ def claim_in(arguments: Mapping[str, object]) -> bool | None:
     return None
 
 
-def claim_of(metadata: Mapping[str, Any]) -> bool | None:
+def agent_claim(metadata: Mapping[str, Any]) -> bool | None:
     """The flag that a recording keeps; None without one."""
     value = metadata.get(CLAIMED_SUCCESS)
     return value if isinstance(value, bool) else None

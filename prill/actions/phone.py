@@ -98,7 +98,7 @@ def android_text(action: Action) -> str:
 
     What this form has no words for (a key other than Enter, an element without a place) stays as it is in `text`.
     """
-    if finger := finger_of(action):
+    if finger := finger_path(action):
         (x1, y1), (x2, y2) = finger
         return f"Action Type: DualPoint, Touch Point: ({x1:.4f}, {y1:.4f}), Lift Point: ({x2:.4f}, {y2:.4f})"
     if action.kind == "type" and action.value is not None:
@@ -111,7 +111,7 @@ def android_text(action: Action) -> str:
     return action.text if name is None else f"Action Type: {name}"
 
 
-def finger_of(action: Action, place: Point | None = None) -> tuple[Point, Point] | None:
+def finger_path(action: Action, place: Point | None = None) -> tuple[Point, Point] | None:
     """Where a finger goes down and where it is lifted, for a click, swipe or scroll; None for anything else.
 
     `place` stands in for the action's own point, for an action on an element. A scroll down is a swipe up.

@@ -162,6 +162,6 @@ def _short(text: str) -> str:
     return quoted if len(quoted) <= 82 else f"{quoted[:80]}…{quoted[-1]}"
 
 
-def site_of(sites: tuple[str, ...]) -> str | None:
+def join_sites(sites: tuple[str, ...]) -> str | None:
     """The site, `multi` for several, None for none."""
     return "multi" if len(sites) > 1 else next(iter(sites), None)

@@ -92,7 +92,7 @@ async def created_since(
 ) -> MessageBatch | None:
     """The batch of a file of requests that was made after this moment and is none of `taken`: one whose name was lost.
 
-    What a batch asks is told only by its results. One that is still under way may be of as many other requests: see `is_of`.
+    What a batch asks is told only by its results. One that is still under way may be of as many other requests: see `belongs_to`.
     """
     known, requests = set(taken), len(_ids(path))
     async for batch in client.messages.batches.list(limit=100):  # the newest first
@@ -100,12 +100,12 @@ async def created_since(
             return None
         counts = batch.request_counts
         total = counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
-        if total == requests and batch.id not in known and await is_of(client, batch, path):
+        if total == requests and batch.id not in known and await belongs_to(client, batch, path):
             return batch
     return None
 
 
-async def is_of(client: anthropic.AsyncAnthropic, batch: MessageBatch, path: Path) -> bool:
+async def belongs_to(client: anthropic.AsyncAnthropic, batch: MessageBatch, path: Path) -> bool:
     """Whether a batch that has ended is of the requests of a file; True also while that cannot be told."""
     if not batch.results_url:
         return True

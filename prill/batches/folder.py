@@ -21,7 +21,7 @@ import msgspec
 
 from prill.errors import InputError, UsageError
 from prill.io.cache import scratch_database
-from prill.io.outputs import LockedFolder, failures, held, make_folder, part_of, write_output, writing
+from prill.io.outputs import LockedFolder, failures, held, make_folder, part_path, write_output, writing
 from prill.types import EvaluatorInfo
 
 MANIFEST = "batch.json"
@@ -31,7 +31,7 @@ _FORMAT = "prill batch 1"
 # What OpenAI's documentation of the batch API allows for one file.
 MAX_REQUESTS, MAX_BYTES = 50_000, 200_000_000
 URL = "/v1/chat/completions"
-# Errors of requests that were never carried out: they are written anew.
+# Errors of requests that were never carried out: they are written again.
 _NOT_DONE = ("batch_expired", "batch_cancelled")
 _ID_BYTES = 16
 Api = Literal["openai", "anthropic"]
@@ -220,7 +220,7 @@ class BatchFolder(LockedFolder):
         for number, line in enumerate(file, 1):
             try:
                 if line.strip():
-                    is_ours = answer_of(line)[0] in ours
+                    is_ours = extract_answer(line)[0] in ours
                     known, others = known + is_ours, others + (not is_ours)
             except InputError as error:
                 problems.append(f"{path}:{number}: no answer of a batch ({error})")
@@ -315,7 +315,7 @@ class _Part:
 
     def __init__(self, target: Path, key: tuple[str, str, str]) -> None:
         self.target, self.key = target, key
-        self.path = part_of(target)
+        self.path = part_path(target)
         self.requests = self.size = 0
         with failures(target):
             self.file: IO[bytes] = self.path.open("xb")
@@ -346,7 +346,7 @@ class _Line:
 _decode_line = msgspec.json.Decoder(_Line).decode
 
 
-def answer_of(data: bytes) -> tuple[str, int, bytes, bool]:
+def extract_answer(data: bytes) -> tuple[str, int, bytes, bool]:
     """Of a line of answers: whose it is, the status, the body, and whether the request was carried out at all.
 
     Raises InputError for what is no such line.
@@ -411,7 +411,7 @@ class Answers:
             return None
         with open(self._files[row[0]], "rb") as file:
             file.seek(row[1])
-            _, status, body, _ = answer_of(file.readline())
+            _, status, body, _ = extract_answer(file.readline())
         return status, body
 
     def wants(self, id: str) -> bool:
@@ -439,7 +439,7 @@ class Answers:
             for line in file:
                 place, start = start, start + len(line)
                 with suppress(InputError):
-                    id, status, _, done = answer_of(line)
+                    id, status, _, done = extract_answer(line)
                     kind = "not done" if not done else "good" if status == 200 else "failed"
                     content = hashlib.blake2b(line, digest_size=16).digest()
                     self._db.execute(

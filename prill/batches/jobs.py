@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from prill.batches.folder import URL, Api, BatchFolder, RequestFile
 from prill.errors import EndpointError, InputError, MissingExtraError, UsageError
-from prill.io.outputs import expect_place, failures, part_of
+from prill.io.outputs import expect_place, failures, part_path
 from prill.models.replies import error_message
 from prill.models.transport import Endpoint, azure_header
 
@@ -67,7 +67,7 @@ async def submit(folder: BatchFolder, say: Say = lambda words: None, *, api: Api
     for entry in folder.manifest.files:
         if entry.batch is not None or entry.fetched or _door(entry) in closed:
             continue
-        entry = replace(entry, api=api or entry.api or earlier.get(entry.base_url) or api_of(entry.base_url))
+        entry = replace(entry, api=api or entry.api or earlier.get(entry.base_url) or detect_api(entry.base_url))
         try:
             async with _API[entry.api or "openai"](entry, f"{entry.name} cannot be submitted") as desk:
                 entry = await desk.submit(folder, entry)
@@ -129,12 +129,12 @@ async def _fetch(folder: BatchFolder, entry: RequestFile, desk: _Desk, say: Say)
         problem = f"batch {entry.batch} is of other requests than {entry.name}: it was taken for one whose name was lost"
         raise EndpointError(f"{problem}; submit {entry.name} again")
     if not looked.files:
-        # Nothing was carried out: it is submitted anew.
+        # Nothing was carried out: it is submitted again.
         folder.update(replace(entry, batch=None, upload=None, status=looked.status))
         reason = _endpoint(entry).without_key(looked.problem) or "no answers"
         raise EndpointError(f"batch {entry.batch} of {entry.name} {looked.status}: {reason}; submit it again")
     for id in looked.files:
-        part = part_of(folder.path / entry.name)  # the id is a server's, and no name of a file
+        part = part_path(folder.path / entry.name)  # the id is a server's, and no name of a file
         try:
             with failures(part):
                 await desk.download(id, part)
@@ -146,7 +146,7 @@ async def _fetch(folder: BatchFolder, entry: RequestFile, desk: _Desk, say: Say)
     return False
 
 
-def api_of(base_url: str) -> Api:
+def detect_api(base_url: str) -> Api:
     """Whose batch API there is at an address."""
     host = urlsplit(base_url).hostname or ""
     return "anthropic" if host == _ANTHROPIC or host.endswith(f".{_ANTHROPIC}") else "openai"
@@ -202,8 +202,8 @@ class _OpenAI:
 
     async def submit(self, folder: BatchFolder, entry: RequestFile) -> RequestFile:
         path = folder.path / entry.name
-        taken = {other.batch for other in folder.manifest.files}  # of files with the same requests, written anew since
-        tag = await asyncio.to_thread(_hash_of, path)
+        taken = {other.batch for other in folder.manifest.files}  # of files with the same requests, written again since
+        tag = await asyncio.to_thread(_compute_hash, path)
         known = [batch async for batch in self._client.batches.list(limit=100) if (batch.metadata or {}).get(_TAG) == tag]
         free = (batch for batch in known if batch.id not in taken)
         batch = next((batch for batch in free if batch.status not in ENDED or batch.output_file_id), None)
@@ -250,14 +250,14 @@ class _Anthropic:
         return replace(entry, batch=batch.id, status=batch.processing_status)
 
     async def look(self, folder: BatchFolder, entry: RequestFile) -> _Looked:
-        from prill.batches.anthropic import is_of
+        from prill.batches.anthropic import belongs_to
 
         batch = await self._client.messages.batches.retrieve(entry.batch or "")
         counts = batch.request_counts
         failed = counts.errored + counts.canceled + counts.expired
         done = f", {counts.succeeded} done and {failed} failed of {entry.requests}"
         files = (batch.id,) if batch.results_url else ()
-        foreign = not await is_of(self._client, batch, folder.path / entry.name)
+        foreign = not await belongs_to(self._client, batch, folder.path / entry.name)
         gone = "its results are no longer kept" if batch.archived_at else ""
         return _Looked(batch.processing_status, done, files, gone, foreign)
 
@@ -360,6 +360,6 @@ def _refused_certificate(error: BaseException | None) -> BaseException | None:
     return getattr(error, "certificate_error", error)
 
 
-def _hash_of(path: Path) -> str:
+def _compute_hash(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -11,7 +11,7 @@ from typing import Any
 
 from prill.batches.folder import Answers, BatchFolder, StageWriter, request_id
 from prill.errors import AnswerPendingError, UsageError
-from prill.io.store import Intake
+from prill.io.store import TrajectoryReader
 from prill.models.calls import PerGoal
 from prill.models.client import OpenAIModel
 from prill.models.ledger import at_share_of_price
@@ -137,8 +137,8 @@ async def write(
     """
     expect_endpoint(judge)
     tally = Tally()
-    with closing(Intake(trajectories, limit)) as intake:
-        items = iter(intake)
+    with closing(TrajectoryReader(trajectories, limit)) as reader:
+        items = iter(reader)
         first = next(items)  # raises when there is nothing to judge
         with (
             BatchFolder(folder, judge.info, trajectories=trajectories, limit=limit, judge=described) as batch,
@@ -149,14 +149,14 @@ async def write(
             def source() -> Iterator[Any]:
                 yield first[1]
                 for _, item in items:
-                    progress(intake.read)
+                    progress(reader.read)
                     yield item
 
             replay = Replay(judge, batch.manifest.secret, answers, stage)
             async for verdict in score_stream(source(), replay, concurrency=1):
                 tally.add(verdict)
             stage.finish()
-        tally.read, tally.unknown_keys = intake.read, intake.unknown
+        tally.read, tally.unknown_keys = reader.read, reader.unknown
     tally.pending = tally.read - tally.made
     return tally
 

@@ -34,7 +34,7 @@ def _run(argv: Sequence[str] | None) -> int:
     for length in (2, 1):  # some commands have a name of two words
         if (name := " ".join(words[:length])) in COMMANDS:
             return _run_command(name, words[length:])
-    if kinds := commands_of(words[0]):
+    if kinds := list_commands(words[0]):
         return _say_kinds(words[0], kinds, words[1:])
     command, rest = words[0], words[1:]
     if command == "--version":
@@ -66,7 +66,7 @@ def _complete(words: Sequence[str]) -> int:
     return 0
 
 
-def commands_of(first: str) -> dict[str, str]:
+def list_commands(first: str) -> dict[str, str]:
     """The commands of two words whose first one that is: the second words, with what they do."""
     pairs = ((name.partition(" "), command.purpose) for name, command in COMMANDS.items())
     return {second: purpose for (word, _, second), purpose in pairs if second and word == first}
@@ -114,7 +114,7 @@ def _run_command(name: str, argv: list[str]) -> int:
         return code
     except (EndpointGoneError, EnvironmentFailedError) as error:
         again = next(
-            (flag for path in ("retry_unscored", "retry_broken") if derived and (flag := derived.flag_of(path)) != path), None
+            (flag for path in ("retry_unscored", "retry_broken") if derived and (flag := derived.get_flag(path)) != path), None
         )
         print(f"prill {name}: {error}", file=sys.stderr)
         more = f"; {again} tries again what failed meanwhile" if again else ""

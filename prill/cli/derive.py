@@ -25,7 +25,7 @@ from prill.cli.words import Switches as Switches
 from prill.cli.words import Words as Words
 from prill.config.registry import Option, OptionError, load_object, nearest, read_value
 from prill.config.toml import parse_toml
-from prill.config.values import Config, PartConfig, config_options, inner_config, load_table, merged, name_of
+from prill.config.values import Config, PartConfig, config_options, get_name, inner_config, load_table, merged
 from prill.errors import PrillError, UsageError
 from prill.protocols import Captioner, Evaluator, LanguageModel
 
@@ -183,9 +183,9 @@ class Derived:
             table: Any = merged(self.file, over)
             for name in one.path:
                 table = table.get(name) if isinstance(table, Mapping) else None
-            named = name_of(table)
+            named = get_name(table)
             if named is None:
-                named = name_of(one.option.default)
+                named = get_name(one.option.default)
             if named == "" and not part.may_be_nameless:
                 raise UsageError(f"{_said(one)}: expected the name of a {part.kind}, got ''")
             names = part.names_with(option)
@@ -202,7 +202,7 @@ class Derived:
         if self.source is not None and not _has(over, path.split(".")):
             return UsageError(f"{self.source}: {error}", parameters=error.parameters)
         if str(error).startswith(f"{path} is missing"):
-            return UsageError(f"{self.flag_of(path)}{str(error)[len(path) :]}")
+            return UsageError(f"{self.get_flag(path)}{str(error)[len(path) :]}")
         return error
 
     def told(self, error: PrillError) -> str:
@@ -214,10 +214,10 @@ class Derived:
     def flags_for(self, error: PrillError) -> str:
         """The flags that an error's parameters have, in brackets: the library speaks of parameters only."""
         parameters = error.parameters if isinstance(error, UsageError) else ()
-        flags = [flag for path in parameters if (flag := self.flag_of(path)) not in (path, str(error).partition(" ")[0])]
+        flags = [flag for path in parameters if (flag := self.get_flag(path)) not in (path, str(error).partition(" ")[0])]
         return f" ({', '.join(flags)})" if flags else ""
 
-    def flag_of(self, path: str) -> str:
+    def get_flag(self, path: str) -> str:
         """The words that give a field, by its dotted path or its last name; the path itself where there are none."""
         for flag in self.flags.values():
             if ".".join(flag.path) == path:
@@ -259,7 +259,7 @@ def derive(
         UsageError: The file cannot be read, or a name is unknown.
     """
     argv, file, source = list(argv), {}, None
-    if argv and argv[0].endswith(_files_of(type, words)):
+    if argv and argv[0].endswith(_list_files(type, words)):
         source = argv.pop(0)
         try:
             file = type.normalized(load_table(source))
@@ -291,7 +291,7 @@ def derive(
     return Derived(parser, by_dest, file, source, type, ambiguous, [name.replace(".", "__") for name in words.positional]), argv
 
 
-def _files_of(type: type[Config], words: Words) -> tuple[str, ...]:
+def _list_files(type: type[Config], words: Words) -> tuple[str, ...]:
     """How files with a configuration are named; .json where no file of another kind stands first."""
     first = config_options(type)[words.positional[0]] if words.positional else None
     return (".toml", ".json") if first is None or inner_config(first.type) is not None else (".toml",)
@@ -369,7 +369,7 @@ def _part_flags(
     table = dict(below) if isinstance(below, Mapping) else {"name": below} if isinstance(below, str) else {}
     name = _name_given(path, names)
     if not table:
-        default = name_of(option.default)
+        default = get_name(option.default)
         table = {"name": default} if isinstance(default, str) else {}
     if name is not None:
         table = {**(table if table.get("name") == name else {}), "name": name}
@@ -388,7 +388,7 @@ def _part_flags(
             raise
         raise UsageError(f"{'.'.join(path)}: {error}") from None
     for inner in own.values():
-        if (kind := _part_of(inner.type)) is not None:
+        if (kind := _part_type(inner.type)) is not None:
             if not _several(inner.type):
                 yield from _part_flags(kind, (*path, inner.name), inner, names, table.get(inner.name))
             continue
@@ -406,7 +406,7 @@ def _name_given(path: tuple[str, ...], names: Mapping[str, str]) -> str | None:
     return None
 
 
-def _part_of(hint: Any) -> type[PartConfig] | None:
+def _part_type(hint: Any) -> type[PartConfig] | None:
     inner = inner_config(hint)
     if inner is not None and issubclass(inner, PartConfig):
         return inner

@@ -131,7 +131,7 @@ def _shown() -> Iterator[Audience]:
 
     bars: dict[str, tqdm[NoReturn]] = {}
 
-    def bar_of(name: str, total: int | None) -> tqdm[NoReturn]:
+    def make_bar(name: str, total: int | None) -> tqdm[NoReturn]:
         if name not in bars:
             close()
             bars[name] = progress_bar(total=total, desc=name, dynamic_ncols=True, file=sys.stderr, delay=0.5)
@@ -147,15 +147,15 @@ def _shown() -> Iterator[Audience]:
         print(words, file=sys.stderr)
 
     def judged(tally: Tally) -> None:
-        bar = bar_of("judging", None)
+        bar = make_bar("judging", None)
         bar.update(tally.made + tally.skipped - bar.n)
 
     def read(phase: str, done: int, total: int) -> None:
-        bar = bar_of(phase, total)
+        bar = make_bar(phase, total)
         bar.update(done - bar.n)
 
     def trained(now: Progress) -> None:
-        bar = bar_of("training", now.steps)
+        bar = make_bar("training", now.steps)
         bar.set_postfix_str("" if now.loss is None else f"loss {now.loss:.3f}", refresh=False)
         bar.update(now.step - bar.n)
 
@@ -187,10 +187,10 @@ def watch(config: WatchConfig, switches: Switches) -> int:
 
 def filter(config: FilterConfig, switches: Switches) -> int:
     """`prill filter`; 3 where broken lines or images cost rows."""
-    with phases_shown() as bar_of:
+    with phases_shown() as make_bar:
 
         def progress(phase: str, done: int, total: int) -> None:
-            bar = bar_of(phase, total)
+            bar = make_bar(phase, total)
             bar.update(done - bar.n)
 
         result = run_filter(config, progress=progress)
@@ -228,7 +228,7 @@ def phases_shown(*, disable: bool = False) -> Iterator[Callable[[str, int], tqdm
     """The bar of a phase and its total, on standard error; one at a time."""
     shown: dict[str, tqdm[NoReturn]] = {}
 
-    def bar_of(phase: str, total: int) -> tqdm[NoReturn]:
+    def make_bar(phase: str, total: int) -> tqdm[NoReturn]:
         if phase not in shown:
             for bar in shown.values():
                 bar.close()
@@ -238,7 +238,7 @@ def phases_shown(*, disable: bool = False) -> Iterator[Callable[[str, int], tqdm
         return shown[phase]
 
     try:
-        yield bar_of
+        yield make_bar
     finally:
         for bar in shown.values():
             bar.close()
@@ -247,14 +247,14 @@ def phases_shown(*, disable: bool = False) -> Iterator[Callable[[str, int], tqdm
 def train(config: TrainConfig, switches: Switches) -> int:
     """`prill train …`; 130 where Ctrl-C ended it with a checkpoint."""
     facts = None
-    with _quiet_libraries(), phases_shown(disable=not _is_first()) as bar_of:
+    with _quiet_libraries(), phases_shown(disable=not _is_first()) as make_bar:
 
         def say(phase: str, done: int, total: int) -> None:
-            bar = bar_of(phase, total)
+            bar = make_bar(phase, total)
             bar.update(done - bar.n)
 
         def progress(now: Progress) -> None:
-            bar = bar_of("steps", now.steps)
+            bar = make_bar("steps", now.steps)
             if not bar.n:
                 bar.initial = now.step - 1  # the rate counts what this run does
                 bar.n = now.step - 1

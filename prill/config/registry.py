@@ -123,20 +123,20 @@ def load_object(reference: str) -> Any:
         raise UsageError(f"{reference}: {place} has no {attribute!r}{nearest(attribute, dir(module))}") from None
 
 
-def options_of(maker: Maker) -> Mapping[str, Option]:
+def list_options(maker: Maker) -> Mapping[str, Option]:
     """The options of a maker by name, in the order of its parameters; the fields of its `spec` stand for that."""
     return _options(typing.cast(Any, maker))
 
 
 @lru_cache(256)
 def _options(maker: Maker) -> Mapping[str, Option]:
-    hints, spec = _hints(maker), _spec_of(maker)
+    hints, spec = _hints(maker), _spec_type(maker)
     options: dict[str, Option] = {}
     for name, parameter in inspect.signature(maker).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if spec is not None and name == "spec":
-            options |= options_of(spec)
+            options |= list_options(spec)
             continue
         hint, required = hints.get(name, Any), parameter.default is _REQUIRED
         options[name] = Option(name, hint, None if required else parameter.default, required, _description(hint))
@@ -158,16 +158,16 @@ def read_options(
     `parts` has a maker for each type that is itself made by name. `lax` reads numbers and truth values from text, for the
     command line. Raises OptionError for an option that is unknown, missing, or not of its type.
     """
-    options = options_of(maker)
+    options = list_options(maker)
     _refuse_unknown(given, options, what, place)
     if missing := next((o for o in options.values() if o.required and o.name not in given), None):
         about = f" ({missing.description})" if missing.description else ""
         raise OptionError(f"{place}{missing.name} is missing: {what} needs it{about}", missing.name)
     values = {name: _value(value, options[name], place, parts or {}, lax) for name, value in given.items()}
-    spec = _spec_of(maker)
+    spec = _spec_type(maker)
     if spec is None:
         return values
-    fields = {name: values.pop(name) for name in options_of(spec) if name in values}
+    fields = {name: values.pop(name) for name in list_options(spec) if name in values}
     return {**values, "spec": spec(**fields)}
 
 
@@ -178,7 +178,7 @@ def check_options(
 
     An inner thing of a type that `parts` does not make is left to the one who makes it. Raises OptionError.
     """
-    options = options_of(maker)
+    options = list_options(maker)
     _refuse_unknown(given, options, what, place)
     for name, value in given.items():
         _value(value, options[name], place, parts or {}, lax=False)
@@ -208,7 +208,7 @@ def nearest(name: str, names: typing.Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def _spec_of(maker: Maker) -> type[Any] | None:
+def _spec_type(maker: Maker) -> type[Any] | None:
     """The dataclass of the maker's parameter `spec`."""
     spec = _bare(_hints(maker).get("spec"))[0]
     return spec if inspect.isclass(spec) and is_dataclass(spec) and spec is not maker else None

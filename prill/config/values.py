@@ -16,7 +16,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Self, TypeGuard, Union, get_args, get_origin
 
-from prill.config.registry import Option, OptionError, nearest, options_of, read_value
+from prill.config.registry import Option, OptionError, list_options, nearest, read_value
 from prill.config.toml import read_table
 
 
@@ -154,7 +154,7 @@ def _unwrapped(value: Any) -> Any:
     return value
 
 
-def name_of(part: Any) -> Any:
+def get_name(part: Any) -> Any:
     """The name in what stands for a part: a name, a table or a configuration."""
     return part.get("name") if isinstance(part, Mapping) else getattr(part, "name", part)
 
@@ -374,7 +374,7 @@ def plain(value: Any) -> Any:
 def config_options(cls: type[Config]) -> Mapping[str, Option]:
     """The fields of a configuration as options, in order."""
     made = {part.name for part in fields(cls) if part.init}
-    return {name: option for name, option in options_of(cls).items() if name in made}
+    return {name: option for name, option in list_options(cls).items() if name in made}
 
 
 def _checked(value: Any, option: Option) -> Any:
@@ -406,7 +406,7 @@ def _without_path_types(hint: Any) -> Any:
 
 def _named(value: Any, default: Any) -> Any:
     """Options without a name are those of the part that the field has by default."""
-    if isinstance(value, Mapping) and "name" not in value and isinstance(name := name_of(default), str):
+    if isinstance(value, Mapping) and "name" not in value and isinstance(name := get_name(default), str):
         return {"name": name, **value}
     return value
 

@@ -23,8 +23,8 @@ from prill.errors import InputError, UsageError
 from prill.io.append_log import AppendLog
 from prill.io.checksums import Checksums, Growing
 from prill.io.kinds import INTERRUPTED, TRAJECTORIES
-from prill.io.outputs import Content, LockedFolder, check_output, held, part_of
-from prill.io.store import decode_trajectory, encode_trajectory, screenshots_of
+from prill.io.outputs import Content, LockedFolder, check_output, held, part_path
+from prill.io.store import decode_trajectory, encode_trajectory, list_screenshots
 from prill.types import LabelRecord, Trajectory
 
 LABELS, PARTIAL = "labels.jsonl", "partial"
@@ -174,7 +174,7 @@ class RunFolder(LockedFolder):
 
     def _new_images(self, trajectory: Trajectory) -> list[str]:
         """The screenshots of an episode that are not on record yet, as names in the folder."""
-        names = dict.fromkeys(os.path.relpath(os.path.realpath(path), self.path) for path, _ in screenshots_of(trajectory))
+        names = dict.fromkeys(os.path.relpath(os.path.realpath(path), self.path) for path, _ in list_screenshots(trajectory))
         return [name for name in names if name not in self._checksums]
 
     def _open(self, name: str, take: Callable[[Any, int], object] = lambda record, start: None) -> AppendLog[Any]:
@@ -203,7 +203,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 def _written(path: Path, lines: Iterable[bytes]) -> Path:
     """What is to take the place of a file, beside it."""
-    part = part_of(path)
+    part = part_path(path)
     with part.open("xb") as file:
         file.writelines(lines)
     return part

@@ -31,7 +31,7 @@ import msgspec
 
 from prill.errors import InputError, UsageError
 from prill.io.checksums import Growing, growing
-from prill.io.kinds import object_of
+from prill.io.kinds import parse_object
 from prill.io.lines import Line, whole_records
 from prill.io.outputs import append_whole, failures, is_there, locked, make_folder
 from prill.io.store import encode
@@ -52,7 +52,7 @@ class AppendLog(Generic[T]):
         decode: Reads a record from its line. None: strictly, as JSON.
         broken: Called for each whole line that is no record; it stays in the file. None: such a file is refused.
         durable: A record that was appended survives the machine, not only the process.
-        anew: Begin with an empty file; the one that is there gets the ending `.bak`.
+        restart: Begin with an empty file; the one that is there gets the ending `.bak`.
         checksums: The record of what the file holds. None: the one that its folder has of it, if any.
         parameter: The parameter of the caller's call that names the file.
         advice: What to do where the file holds something else.
@@ -71,7 +71,7 @@ class AppendLog(Generic[T]):
         decode: Callable[[bytes], T] | None = None,
         broken: Callable[[str], object] | None = None,
         durable: bool = False,
-        anew: bool = False,
+        restart: bool = False,
         checksums: Growing | None = None,
         parameter: str = "output",
         advice: str = "choose another file",
@@ -86,7 +86,7 @@ class AppendLog(Generic[T]):
         self._file = locked(self._target)
         with ExitStack() as on_failure:
             on_failure.callback(lambda: os.close(self._file))
-            if anew and os.fstat(self._file).st_size:
+            if restart and os.fstat(self._file).st_size:
                 self._set_aside()
             with failures(path):
                 _new(self._target).unlink(missing_ok=True)  # of a process that was killed while it wrote it
@@ -249,7 +249,7 @@ class AppendLog(Generic[T]):
     def _is_half(self, line: Line, *, sure: bool) -> bool:
         """Whether a crash left this, the last line, which must not be cut otherwise. `sure`: the lines before are records."""
         begins = line.data.startswith(self._beginning) or self._beginning.startswith(line.data)
-        return object_of(line.data) is None and (begins or (sure and line.start != 0))
+        return parse_object(line.data) is None and (begins or (sure and line.start != 0))
 
 
 def _new(target: Path) -> Path:

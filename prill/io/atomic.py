@@ -13,7 +13,7 @@ from prill.errors import UsageError
 _Path = str | os.PathLike[str]
 
 
-def part_of(path: Path) -> Path:
+def part_path(path: Path) -> Path:
     """A name beside the file that nobody can foresee, for what is not whole yet; open it with mode "x"."""
     return path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
 

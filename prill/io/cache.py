@@ -19,7 +19,7 @@ import msgspec
 from prill.errors import UsageError
 
 _T = TypeVar("_T")
-_anew: ContextVar[bool] = ContextVar("anew", default=False)
+_ask_again: ContextVar[bool] = ContextVar("ask_again", default=False)
 _TRIES, _PAUSE = 600, 0.05  # together 30 seconds, as long as SQLite waits elsewhere
 
 
@@ -48,11 +48,11 @@ def scratch_database(owner: object = None) -> sqlite3.Connection:
 @contextmanager
 def asking_anew() -> Iterator[None]:
     """Within it, no disk cache answers, and none keeps anything: what is asked is what the endpoint says now."""
-    token = _anew.set(True)
+    token = _ask_again.set(True)
     try:
         yield
     finally:
-        _anew.reset(token)
+        _ask_again.reset(token)
 
 
 class DiskCache:
@@ -73,7 +73,7 @@ class DiskCache:
 
     def get(self, key: str, read: Callable[[bytes], _T]) -> _T | None:
         """What `read` makes of the value; None where there is none, or one that is damaged: it is made again then."""
-        if _anew.get():
+        if _ask_again.get():
             return None
         with self._lock, self._failures():
             row = self._open().execute("SELECT value, crc FROM entries WHERE key = ?", (key,)).fetchone()
@@ -86,7 +86,7 @@ class DiskCache:
 
     def put(self, key: str, value: bytes) -> None:
         """Keeps a value; it is on disk when this returns."""
-        if _anew.get():
+        if _ask_again.get():
             return
         with self._lock, self._failures():
             self._open().execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (key, value, _crc(key, value)))

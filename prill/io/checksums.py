@@ -306,7 +306,7 @@ class _Contents:
         return _Line(file=name, size=self.size, lines=self.lines, sha256=self.hash.hexdigest())
 
 
-def checksums_of(path: str | os.PathLike[str]) -> tuple[Checksums, str] | None:
+def read_checksums(path: str | os.PathLike[str]) -> tuple[Checksums, str] | None:
     """The record that has this file, and its name there; None where none has."""
     absolute = Path(os.path.abspath(path))
     for level, folder in enumerate(list(absolute.parents)[:_MAX_LEVELS]):
@@ -333,27 +333,27 @@ def _state(path: Path) -> tuple[int, ...]:
 
 def growing(path: Path) -> Growing | None:
     """The file as one to append to, where it is on record. Raises UsageError when it differs from the record."""
-    found = checksums_of(path)
+    found = read_checksums(path)
     return None if found is None else found[0].growing(found[1])
 
 
 def expect_unchanged(path: str | os.PathLike[str]) -> None:
     """Raises UsageError for a file of a run folder that is not as its run left it."""
-    if (found := checksums_of(path)) is not None:
+    if (found := read_checksums(path)) is not None:
         checksums, name = found
         checksums.check([name])
 
 
 def expect_folder_unchanged(path: str | os.PathLike[str]) -> None:
     """As `expect_unchanged`, of all files that are on record together with this one: a file's images, say."""
-    if (found := checksums_of(path)) is not None:
+    if (found := read_checksums(path)) is not None:
         found[0].check()
 
 
 @contextmanager
 def replaced(target: Path, part: Path) -> Iterator[None]:
     """Within it, `part` may take the place of the file, which may be one on record: prill's own changes are no damage."""
-    if (found := checksums_of(target)) is None:
+    if (found := read_checksums(target)) is None:
         yield
         return
     checksums, name = found

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from prill.io.kinds import object_of
+from prill.io.kinds import parse_object
 from prill.types import LabelRecord, Trajectory, Verdict
 
 _ENUM = re.compile(r"Invalid enum value .* - at `(.*)`$")
@@ -26,7 +26,9 @@ def line_fault(data: bytes, error: Exception, type_: type) -> str:
         return text + _choices_at(match[1], data)
     if match := _MISSING.match(text):
         place = (match[2] or "$").removeprefix("$").removeprefix(".")
-        near = _similar(match[1], [path for path in unknown_keys(object_of(data), type_) if path.rpartition(".")[0] == place])
+        near = _similar(
+            match[1], [path for path in unknown_keys(parse_object(data), type_) if path.rpartition(".")[0] == place]
+        )
         return text.replace("Object missing required field", "missing field") + near
     return text
 
@@ -83,7 +85,7 @@ def _choices_at(place: str, data: bytes) -> str:
     from prill.config.registry import nearest
 
     choices = _choices().get(re.split(r"[.\[]", place)[-1], ())
-    value: Any = object_of(data)
+    value: Any = parse_object(data)
     for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place) if value is not None else ():  # what comes later is no JSON
         value = value[name] if name else value[int(index)]
     return f"; write one of {', '.join(choices)}{nearest(str(value), choices)}" if choices else ""

@@ -181,11 +181,11 @@ def _put(value: Any, inner: Any) -> Any:
         return msgspec.json.encode(value).decode()
     if inner == _IMAGE:
         # A temporary file goes with its record. Of path and bytes the package would keep the path.
-        return {"path": None, "bytes": _bytes_of(value)} if in_memory(value) else {"path": value, "bytes": None}
+        return {"path": None, "bytes": _read_bytes(value)} if in_memory(value) else {"path": value, "bytes": None}
     return value
 
 
-def _bytes_of(path: str) -> bytes:
+def _read_bytes(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read()
 

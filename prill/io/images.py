@@ -78,13 +78,13 @@ def image_size(path: str) -> tuple[int, int]:
 def file_hash(path: str) -> str:
     """sha256 of an image file, which is read once as long as it stays as it is. Raises InputError when it cannot be read."""
     with suppress(OSError, ValueError):  # opening it says what is wrong
-        if known := _hashes.get(version_of(path, os.stat(path))):
+        if known := _hashes.get(file_version(path, os.stat(path))):
             return known
     with open_image_file(path) as file:
-        return remember_hash(version_of(path, os.fstat(file.fileno())), hashlib.sha256(file.read()).hexdigest())
+        return remember_hash(file_version(path, os.fstat(file.fileno())), hashlib.sha256(file.read()).hexdigest())
 
 
-def version_of(path: str, status: os.stat_result) -> Version:
+def file_version(path: str, status: os.stat_result) -> Version:
     """The file as it is now, by its status."""
     return path, status.st_mtime_ns, status.st_size
 

@@ -18,13 +18,13 @@ TRAJECTORIES, INTERRUPTED = "trajectories.jsonl", "interrupted.jsonl"  # of a fo
 _TELLTALE: dict[str, Kind] = {"task": "trajectories", "evaluator": "verdicts", "success": "labels"}
 
 
-def kind_of(data: bytes) -> Kind | None:
+def detect_kind(data: bytes) -> Kind | None:
     """The kind of file that a line plainly belongs to; None when it does not tell."""
-    record = object_of(data)
+    record = parse_object(data)
     return None if record is None else next((kind for key, kind in _TELLTALE.items() if key in record), None)
 
 
-def object_of(data: bytes) -> dict[str, object] | None:
+def parse_object(data: bytes) -> dict[str, object] | None:
     """The JSON object of a line; None when it is none."""
     try:
         record = msgspec.json.decode(data)
@@ -35,7 +35,7 @@ def object_of(data: bytes) -> dict[str, object] | None:
 
 def kind_of_file(path: str | os.PathLike[str]) -> Kind | None:
     """The kind of the first line that tells one. Raises UsageError or InputError for what cannot be read."""
-    return next((kind for line in read_lines(path) if (kind := kind_of(line.data))), None)
+    return next((kind for line in read_lines(path) if (kind := detect_kind(line.data))), None)
 
 
 def trajectory_files(

@@ -58,7 +58,7 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def name_of(path: str | os.PathLike[str]) -> str:
+def get_name(path: str | os.PathLike[str]) -> str:
     """The path as text that can be written: a name may hold bytes that are no UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
@@ -72,7 +72,7 @@ def valid_unicode(text: str) -> str:
     return text
 
 
-def folder_of(path: str | os.PathLike[str]) -> Path:
+def resolve_folder(path: str | os.PathLike[str]) -> Path:
     """The folder that paths in a file are relative to; for what comes through a pipe, the current one."""
     return Path.cwd() if is_stream(path) else Path(path).resolve().parent
 

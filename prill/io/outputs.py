@@ -21,9 +21,9 @@ from prill.errors import InputError, UsageError
 from prill.io.atomic import append_whole as append_whole  # here, too: other rooms take what writing needs from this module
 from prill.io.atomic import failures as failures
 from prill.io.atomic import is_there as is_there
-from prill.io.atomic import part_of as part_of
+from prill.io.atomic import part_path as part_path
 from prill.io.checksums import replaced
-from prill.io.kinds import kind_of, object_of
+from prill.io.kinds import detect_kind, parse_object
 from prill.io.lines import STREAM, is_stream, open_lines, read_lines
 
 Content = Literal[
@@ -81,7 +81,7 @@ def check_output(
     target = Path(os.path.realpath(path))
     with failures(path):
         _expect_writable(target, continued=continued)
-    there = content_of(target) if target.exists() else ""
+    there = read_content(target) if target.exists() else ""
     if there not in ("", content) and not (there is None and continued):
         raise UsageError(
             f"{path}: holds {there or 'something that prill does not know'}, not {content}; choose another file",
@@ -95,7 +95,7 @@ def expect_writable(path: _Path) -> None:
         _expect_writable(Path(os.path.realpath(path)))
 
 
-def content_of(path: _Path) -> Content | Literal[""] | None:
+def read_content(path: _Path) -> Content | Literal[""] | None:
     """What a file holds, by its content: empty when nothing that is whole, None when it is nothing that prill writes."""
     with open_lines(path) as file, suppress(OSError, EOFError, zlib.error):
         head = file.read(_HEAD).lstrip()
@@ -110,18 +110,18 @@ def content_of(path: _Path) -> Content | Literal[""] | None:
                 return content
     with suppress(InputError):
         for line in read_lines(path):
-            is_torn = not line.complete and line.data.startswith(_BEGINNING) and object_of(line.data) is None
+            is_torn = not line.complete and line.data.startswith(_BEGINNING) and parse_object(line.data) is None
             return "" if is_torn else content_of_line(line.data)
     return None
 
 
 def content_of_line(data: bytes) -> Content | None:
     """The content of a file of JSON, by one of its lines."""
-    record = object_of(data) or {}
+    record = parse_object(data) or {}
     form = record.get("format")
     if isinstance(form, str):
         return next((content for name, content in _FORMATS.items() if form.startswith(name)), None)
-    return next((content for content, keys in _KEYS.items() if keys <= record.keys()), None) or kind_of(data)
+    return next((content for content, keys in _KEYS.items() if keys <= record.keys()), None) or detect_kind(data)
 
 
 def is_stdout(path: _Path) -> bool:
@@ -153,7 +153,7 @@ def make_folder(path: _Path) -> None:
 
 @contextmanager
 def writing(path: _Path) -> Iterator[Writer]:
-    """The file, made anew: it takes its place when it is whole, and until then the old one stays.
+    """The file, rewritten: it takes its place when it is whole, and until then the old one stays.
 
     Its folder is made, a link stays a link, and modes are kept. Raises UsageError when it cannot be written; what the block
     raises passes through.
@@ -200,7 +200,7 @@ class _Checked:
 
 @contextmanager
 def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
-    part = part_of(target)
+    part = part_path(target)
     with failures(path):
         _expect_writable(target)
         make_folder(path)

@@ -18,10 +18,10 @@ from prill.errors import InputError, UsageError
 from prill.io.checksums import expect_unchanged
 from prill.io.faults import guess, line_fault, unknown_keys
 from prill.io.images import open_checked, read_image
-from prill.io.kinds import Kind, kind_of, kind_of_file
+from prill.io.kinds import Kind, detect_kind, kind_of_file
 from prill.io.lines import Form, read_lines
 from prill.io.outputs import content_of_line
-from prill.io.store import BadLine, UniqueIds, numbered_trajectories, screenshots_of
+from prill.io.store import BadLine, UniqueIds, list_screenshots, numbered_trajectories
 from prill.types import LabelRecord, Trajectory, Verdict
 
 _RECORDS: dict[Kind, type] = {"trajectories": Trajectory, "labels": LabelRecord, "verdicts": Verdict}
@@ -150,7 +150,7 @@ def _lines(path: str | os.PathLike[str], kind: Kind | None, unknown: _UnknownKey
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             yield [f"{place}: {line_fault(line.data, error, type_) if line.complete else f'incomplete last line: {error}'}"]
             continue
-        other = kind_of(line.data)
+        other = detect_kind(line.data)
         if kind is None:
             content = content_of_line(line.data)
             yield [f"{place}: {f'this is of {content}: no file to check' if content else _UNKNOWN}"]
@@ -181,11 +181,11 @@ def _trajectory_lines(
     for place, item in numbered_trajectories(path, unknown.note):
         checked = ids.checked(place, item)
         if isinstance(item, BadLine):
-            other = kind_of(item.raw)
+            other = detect_kind(item.raw)
             yield [item.message if other in (None, "trajectories") else _misplaced(place, other, "trajectories")]
             continue
         problems = [checked.message] if isinstance(checked, BadLine) else []
-        for screenshot, at in screenshots_of(item):
+        for screenshot, at in list_screenshots(item):
             if (problem := fault(screenshot)) is not None:
                 problems.append(f"{place}: {problem} - at `{at}`")
         yield problems

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from prill.errors import InputError, UsageError
-from prill.io.kinds import object_of
+from prill.io.kinds import parse_object
 from prill.io.lines import read_lines
 from prill.io.outputs import failures, locked, make_folder, write_output
 
@@ -161,7 +161,7 @@ def spending_beside(output: str | os.PathLike[str]) -> Path:
 def spent_on_record(paths: Iterable[Path]) -> float:
     """US dollars by the `usage` of the records in some files, for runs that kept no file of their own. What another run paid
     for (`reused`) does not count, and lines that cannot be read do not."""
-    return sum(_usd(object_of(line.data) or {}) for path in paths for line in _lines(path))
+    return sum(_usd(parse_object(line.data) or {}) for path in paths for line in _lines(path))
 
 
 def _lines(path: Path) -> Iterable[Any]:

@@ -24,10 +24,10 @@ from prill.io.checksums import expect_unchanged
 from prill.io.faults import duplicate, line_fault
 from prill.io.images import open_image_file
 from prill.io.kinds import Kind, trajectory_files
-from prill.io.lines import folder_of, name_of
+from prill.io.lines import get_name, resolve_folder
 from prill.io.lines import open_lines as open_lines  # here, too: other rooms read their lines from this module
 from prill.io.lines import read_lines as read_lines
-from prill.io.outputs import Writer, check_output, content_of_line, part_of, writing
+from prill.io.outputs import Writer, check_output, content_of_line, part_path, writing
 from prill.io.shards import Shard
 from prill.temporary.images import in_memory
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
@@ -130,16 +130,16 @@ def numbered_trajectories(
     keys, if any. Of a line that is not taken, only the id is read: it comes as a `BadLine` without a problem."""
     for file in trajectory_files([path]):
         expect_unchanged(file)
-        root = folder_of(file)
+        root = resolve_folder(file)
         for line in read_lines(file):
-            place = f"{name_of(file)}:{line.number}"
+            place = f"{get_name(file)}:{line.number}"
             if takes is not None and not takes():
-                yield place, BadLine(_id_of(line.data) or place, place, "", b"")
+                yield place, BadLine(_read_id(line.data) or place, place, "", b"")
                 continue
             try:
                 trajectory, extras = _decoded(line.data, root)
             except InputError as error:
-                yield place, BadLine(_id_of(line.data) or place, place, str(error), line.data)
+                yield place, BadLine(_read_id(line.data) or place, place, str(error), line.data)
                 continue
             if extras:
                 note(place, extras)
@@ -172,7 +172,7 @@ def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
     return with_screenshots(trajectory, lambda path, at: _inside(path, root, at)), extras
 
 
-def screenshots_of(trajectory: Trajectory) -> list[tuple[str, str]]:
+def list_screenshots(trajectory: Trajectory) -> list[tuple[str, str]]:
     """The path of every screenshot, those of earlier turns included, with its place in the record."""
     screenshots: list[tuple[str, str]] = []
 
@@ -292,7 +292,7 @@ def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
         raise UsageError(f"{path}: the file is empty")
 
 
-def _id_of(data: bytes) -> str | None:
+def _read_id(data: bytes) -> str | None:
     try:
         record = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -351,8 +351,8 @@ def with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str], 
 def _inside(path: str, root: Path, at: str) -> str:
     if "\0" in path:
         raise InputError(f"image path {path!r} holds a null character - at `{at}`")
-    if name_of(root) != str(root):
-        raise InputError(f"the folder {name_of(root)} has a name that is no UTF-8; rename it - at `{at}`")
+    if get_name(root) != str(root):
+        raise InputError(f"the folder {get_name(root)} has a name that is no UTF-8; rename it - at `{at}`")
     absolute = os.path.join(root, path)
     if os.path.isabs(path) or os.path.commonpath((os.path.realpath(absolute), root)) != str(root):
         raise InputError(f"image path {path!r} leaves the folder of the file; put images beside or below it - at `{at}`")
@@ -400,7 +400,7 @@ def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Traj
         UsageError: Ids come again, the file cannot be written, or it holds something else. Nothing is written.
     """
     check_output(path, "trajectories")
-    root = folder_of(path)
+    root = resolve_folder(path)
     copies = _ImageCopies(root)
 
     def line(trajectory: Trajectory | BadLine) -> bytes:
@@ -448,7 +448,7 @@ def copy_image(path: str, folder: Path) -> Path:
             copy = folder / (hashlib.file_digest(file, "sha256").hexdigest()[:16] + Path(path).suffix.lower())
             if not copy.exists():
                 folder.mkdir(parents=True, exist_ok=True)
-                part = part_of(copy)
+                part = part_path(copy)
                 with part.open("xb") as out:
                     file.seek(0)
                     shutil.copyfileobj(file, out)
@@ -548,7 +548,7 @@ class UniqueIds:
         self._ids.close()
 
 
-class Intake:
+class TrajectoryReader:
     """The items of some trajectory files and folders, in order; ids seen are kept in a temporary database, not in memory.
 
     `limit` looks at the first so many lines; of these, `shard` gives its share, by id, and `turn` every N-th line. `read`
@@ -602,7 +602,7 @@ class Intake:
                 lines += 1
                 if not is_taken:
                     continue
-                name = name_of(path)
+                name = get_name(path)
                 yield name, BadLine(name, name, str(error).encode("utf-8", "backslashreplace").decode(), b"")
 
     def _note(self, place: str, keys: Iterable[str]) -> None:

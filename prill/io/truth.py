@@ -46,11 +46,11 @@ def gold_labels(
     Raises:
         UsageError: There are several sources and `source` is None, or nobody has that name.
     """
-    source, by_id = labels_of(labels, source, truth)
-    return source, {id: truth_of(records, truth) for id, records in by_id.items()}
+    source, by_id = collect_labels(labels, source, truth)
+    return source, {id: decide_truth(records, truth) for id, records in by_id.items()}
 
 
-def labels_of(
+def collect_labels(
     labels: Iterable[LabelRecord], source: str | None = None, truth: str = "majority"
 ) -> tuple[str, dict[str, list[LabelRecord]]]:
     """The source, and for each id all its labels of that source, in order. Raises UsageError like `gold_labels`."""
@@ -73,12 +73,12 @@ def labels_of(
     return source, by_id
 
 
-def truth_of(records: Iterable[LabelRecord], truth: str = "majority") -> bool | None:
+def decide_truth(records: Iterable[LabelRecord], truth: str = "majority") -> bool | None:
     """The success that counts by that rule, of the labels of one trajectory; None where it is undecided."""
     records = list(records)
     if truth == "first":
         return next((record.success for record in records if record.success is not None), None)
-    votes = votes_of(records)
+    votes = collect_votes(records)
     if truth not in RULES:
         return votes.get(truth)
     successes = sum(votes.values())
@@ -89,18 +89,18 @@ def truth_of(records: Iterable[LabelRecord], truth: str = "majority") -> bool | 
 
 
 def why_undecided(records: Sequence[LabelRecord], truth: str = "majority") -> str:
-    """Why `truth_of` gives None, in a word or two: tie, not unanimous, or the reason of an annotator who did not decide."""
+    """Why `decide_truth` gives None, in a word or two: tie, not unanimous, or the reason of an annotator who did not decide."""
     if truth not in RULES:
         records = [record for record in records if record.annotator == truth]
         if not records:
             return "labelled by others only"
-    elif votes_of(records):
+    elif collect_votes(records):
         return "tie" if truth == "majority" else "not unanimous"
     # By name, so that the order of the lines does not matter.
     return min((record.undecided for record in records if record.undecided), default="no reason given")
 
 
-def votes_of(records: Iterable[LabelRecord]) -> dict[str, bool]:
+def collect_votes(records: Iterable[LabelRecord]) -> dict[str, bool]:
     """What each annotator of a trajectory decided. Labels without a name are of different annotators.
 
     An annotator who said both success and failure decided nothing.

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, Self
 from prill.errors import UsageError
 from prill.io.append_log import AppendLog
 from prill.io.cache import scratch_database
-from prill.io.kinds import object_of
+from prill.io.kinds import parse_object
 from prill.io.lines import is_stream, read_lines
 from prill.io.outputs import check_output, failures, is_stdout, writing
 from prill.io.store import encode, read_verdicts
@@ -61,7 +61,7 @@ class VerdictLog(AppendLog[Any]):
         self._database.execute(
             "CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT, start INTEGER) WITHOUT ROWID"
         )
-        super().__init__(path, self.record, self._take, what=self.noun, anew=not resume)
+        super().__init__(path, self.record, self._take, what=self.noun, restart=not resume)
 
     def done(self, id: str, key: Callable[[], str]) -> bool:
         """True when the file holds a verdict of this very content that need not be made again. The key is made only where
@@ -108,7 +108,7 @@ class VerdictLog(AppendLog[Any]):
         if record.evaluator != self.evaluator:
             differences = _differences(record.evaluator, self.evaluator, ("there", "now"))
             raise UsageError(
-                f"{self.path} holds {self.what}s of another {self.maker} ({differences}); choose another file, or begin anew",
+                f"{self.path} holds {self.what}s of another {self.maker} ({differences}); choose another file, or begin again",
                 parameters=("output", "resume"),
             )
         self._remember(record, start)
@@ -173,7 +173,7 @@ def merge_verdicts(paths: Sequence[str | os.PathLike[str]], output: str | os.Pat
         with writing(output) as out:
             for number, path in enumerate(paths):
                 for place, line in enumerate(read_lines(path)):
-                    if not line.complete and object_of(line.data) is None:
+                    if not line.complete and parse_object(line.data) is None:
                         cut[os.fspath(path)] = None
                     if database.execute("SELECT 1 FROM best WHERE file = ? AND line = ?", (number, place)).fetchone():
                         out.write(line.data + b"\n")

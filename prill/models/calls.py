@@ -26,7 +26,7 @@ from prill.io.images import file_hash, image_size
 from prill.models.in_flight import InFlight
 from prill.models.prompts import NONCE, Prompt, estimate_tokens
 from prill.models.replies import RecordFormat
-from prill.models.request import PIXELS_PER_TOKEN, guessed_tokens, least_reply, size_of
+from prill.models.request import PIXELS_PER_TOKEN, estimate_size, guessed_tokens, least_reply
 from prill.protocols import Form, Image, LanguageModel, Limits, Message, Reply
 from prill.types import Usage
 
@@ -95,7 +95,7 @@ def planned(messages: Sequence[Message], max_tokens: int) -> Usage:
 class PerGoal(Generic[_T]):
     """What a model made of each goal: asked for once, also when many trajectories of one goal are judged at the same time.
 
-    A failure is not kept: whoever comes next asks anew. The last 10,000 are kept in memory, and all of them in `cache`.
+    A failure is not kept: whoever comes next asks again. The last 10,000 are kept in memory, and all of them in `cache`.
     What the call cost is booked on the trajectory that came first.
     """
 
@@ -107,10 +107,10 @@ class PerGoal(Generic[_T]):
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PerGoal, (self._form, self._cache)  # in another process, goals are asked for anew, or found in `cache`
+        return PerGoal, (self._form, self._cache)  # in another process, goals are asked for again, or found in `cache`
 
     def forget(self) -> None:
-        """Drops what is in memory: the goals are asked for anew, or found in `cache`."""
+        """Drops what is in memory: the goals are asked for again, or found in `cache`."""
         with self._lock:
             self._records.clear()
 
@@ -160,13 +160,13 @@ async def ask(
     A request that is refused as too long is sent again with less, by what the refusal teaches; where it says nothing, with a
     sixth of the characters.
     """
-    limits, most, scale = await limits_of(model), Room(room), 1.0
+    limits, most, scale = await get_limits(model), Room(room), 1.0
     request = _fitted(messages, most, limits, max_tokens, scale)
     for _ in range(_MAX_SIZES):
         try:
             return await _complete(model, request, form, max_tokens, prompt.hash)
         except ContextTooLongError as error:
-            known, limits = limits, await limits_of(model)
+            known, limits = limits, await get_limits(model)
             if error.tokens and limits.window is not None:
                 scale = error.tokens / max(1, guessed_tokens(request))
             elif limits == known and limits.window is not None:
@@ -180,7 +180,7 @@ async def ask(
     return await _complete(model, request, form, max_tokens, prompt.hash)
 
 
-async def limits_of(model: LanguageModel) -> Limits:
+async def get_limits(model: LanguageModel) -> Limits:
     """How much one request to the model may hold, as far as it says so."""
     limits = getattr(model, "limits", None)  # isinstance with the protocol takes as long as reading the reply
     return await limits() if callable(limits) else Limits()
@@ -204,7 +204,7 @@ def _fitted(
 
     if fits(request):
         return request
-    least, images = min(_LEAST_CHARS, room.chars), size_of(request)[1]
+    least, images = min(_LEAST_CHARS, room.chars), estimate_size(request)[1]
     while images > 1 and not fits(messages(Room(least, images))):
         images -= 1
     room = replace(room, images=images) if images else room
@@ -223,7 +223,7 @@ async def _complete(model: LanguageModel, messages: Sequence[Message], form: For
     async def noted(**answer: Any) -> None:
         if not calls:
             pictures = any(isinstance(part, Image) for message in messages for part in message.parts)
-            turns = turns_of(messages, await asyncio.to_thread(image_files, messages) if pictures else {})
+            turns = build_turns(messages, await asyncio.to_thread(image_files, messages) if pictures else {})
             calls.append(Call(model=model.name, messages=turns, seconds=round(time.perf_counter() - start, 4), **answer))
 
     start = time.perf_counter()
@@ -349,7 +349,7 @@ def note(call: Call) -> None:
         calls.append(call)
 
 
-def turns_of(messages: Sequence[Message], images: Mapping[str, ImageFile]) -> tuple[Turn, ...]:
+def build_turns(messages: Sequence[Message], images: Mapping[str, ImageFile]) -> tuple[Turn, ...]:
     """The messages with every picture as a reference, those of `images` by path; a code that is still open is marked."""
     return tuple(
         Turn(

@@ -29,9 +29,9 @@ from prill.errors import (
 )
 from prill.io.cache import DiskCache
 from prill.logs import FOR_USERS
-from prill.models.calls import UNKNOWN_CODE, Call, ImageFile, Turn, is_transcribed, note, turns_of
+from prill.models.calls import UNKNOWN_CODE, Call, ImageFile, Turn, build_turns, is_transcribed, note
 from prill.models.in_flight import InFlight
-from prill.models.ledger import Booking, Ledger, Price, price_of
+from prill.models.ledger import Booking, Ledger, Price, find_price
 from prill.models.prompts import call_code, content_hash, estimate_tokens
 from prill.models.replies import ChatMessage, Completion, TokenCounts, WordFormat, excerpt
 from prill.models.request import (
@@ -51,12 +51,12 @@ from prill.models.request import (
     TopP,
     chat_messages,
     encode_body,
+    estimate_size,
     lacks_vision,
     least_reply,
     listed_window,
     rejection,
     sampling_options,
-    size_of,
     too_many_images,
     with_detail,
     without_system,
@@ -122,8 +122,8 @@ class OpenAIModel:
         self.model = model
         self.reasoning_effort, self.image_detail = reasoning_effort, image_detail
         total_timeout = max(600.0, 3 * timeout) if total_timeout is None else total_timeout
-        self.endpoint = endpoint_of(base_url, api_key_env, concurrency, timeout, total_timeout, retries, patience)
-        self.ledger = Ledger(self.PRICE or price_of(model, prices), budget_usd, name=model)
+        self.endpoint = make_endpoint(base_url, api_key_env, concurrency, timeout, total_timeout, retries, patience)
+        self.ledger = Ledger(self.PRICE or find_price(model, prices), budget_usd, name=model)
         self.cache = cache
         self.capabilities = EndpointCapabilities()
         self._encode = ImageEncoder(max_pixels, image_format)
@@ -289,7 +289,7 @@ class OpenAIModel:
 
         def most() -> tuple[int, int, int]:
             prepare()
-            return *size_of(request), _limit(fields)
+            return *estimate_size(request), _limit(fields)
 
         booking = self.ledger.call(most)
 
@@ -352,7 +352,7 @@ class OpenAIModel:
         if told.reply and told.reply < _limit(fields):
             self.capabilities.reply = told.reply
             return True
-        images = size_of(request)[1]
+        images = estimate_size(request)[1]
         if not isinstance(rejection(refusal.status, refusal.message, bool(images)), ContextTooLongError):
             return False
         too_many = images > 1 and (too_many_images(refusal.message) or refusal.status == TOO_LARGE)
@@ -479,7 +479,7 @@ class Endpoints(Endpoint):
         return b""
 
 
-def endpoint_of(base_url: str | None, *settings: Any) -> Endpoint:
+def make_endpoint(base_url: str | None, *settings: Any) -> Endpoint:
     """The endpoint of a URL, or those of several with commas between; settings as of Endpoint."""
     urls = [url.strip() for url in (base_url or os.environ.get("OPENAI_BASE_URL") or "").split(",") if url.strip()]
     return Endpoints(urls, *settings) if len(urls) > 1 else Endpoint(urls[0] if urls else None, *settings)
@@ -530,4 +530,4 @@ def _counts(completion: Completion, messages: Sequence[Message], images: Mapping
 
 
 def _turns(request: Sequence[Message], images: Mapping[str, EncodedImage]) -> tuple[Turn, ...]:
-    return turns_of(request, {path: ImageFile(path, image.sha256, image.size) for path, image in images.items()})
+    return build_turns(request, {path: ImageFile(path, image.sha256, image.size) for path, image in images.items()})

@@ -71,7 +71,7 @@ class EmbeddedModel:
         self._load: list[int] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to another process: the settings; servers start anew there."""
+        """What travels to another process: the settings; servers start again there."""
         return {**vars(self), "_clients": [], "_load": []}
 
     @property

@@ -22,7 +22,7 @@ class InFlight:
         return InFlight, ()  # what is under way here is not under way elsewhere
 
     async def once(self, key: str, work: Callable[[], Awaitable[_T]]) -> _T:
-        """The result of `work`, run by the first caller; when that one is cancelled, the next runs it anew."""
+        """The result of `work`, run by the first caller; when that one is cancelled, the next runs it again."""
         running = self._tasks.setdefault(asyncio.get_running_loop(), {})
         while (other := running.get(key)) is not None:
             try:

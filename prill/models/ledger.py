@@ -57,7 +57,7 @@ _SAME_MODEL = re.compile(
 )
 
 
-def price_of(model: str, path: str | None = None) -> Price | None:
+def find_price(model: str, path: str | None = None) -> Price | None:
     """The price of a model by its name, with or without a vendor and a date; None when the table has no such name.
 
     `path` names a TOML file in the form of prices.toml, looked at first. Raises UsageError when it is not in that form.

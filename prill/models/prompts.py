@@ -45,12 +45,12 @@ class Prompt:
     @property
     def hash(self) -> str:
         """`sha256:` and the hash of the file's text."""
-        return _hash_of(self.text)
+        return _compute_hash(self.text)
 
     @property
     def slots(self) -> frozenset[str]:
         """The names that must be filled."""
-        return _slots_of(self.text)
+        return _find_slots(self.text)
 
     def fill(self, values: Mapping[str, str]) -> dict[str, str]:
         """The turns (role -> text) with every place filled once: inserted text is never searched again, braces are safe.
@@ -61,22 +61,22 @@ class Prompt:
             raise UsageError(f"prompt {self.name}: no value for {', '.join(sorted(missing))}")
         if unknown := values.keys() - self.slots:
             raise UsageError(f"prompt {self.name}: unknown name {', '.join(sorted(unknown))}")
-        return {role: _SLOT.sub(lambda slot: values[slot[1]], text).strip() for role, text in _turns_of(self.text)}
+        return {role: _SLOT.sub(lambda slot: values[slot[1]], text).strip() for role, text in _split_turns(self.text)}
 
 
 # What is found in a prompt's text is kept: thousands of calls have the same one.
 @cache
-def _hash_of(text: str) -> str:
+def _compute_hash(text: str) -> str:
     return content_hash(text)
 
 
 @cache
-def _slots_of(text: str) -> frozenset[str]:
+def _find_slots(text: str) -> frozenset[str]:
     return frozenset(_SLOT.findall(text))
 
 
 @cache
-def _turns_of(text: str) -> list[tuple[str, str]]:
+def _split_turns(text: str) -> list[tuple[str, str]]:
     pieces = _TURN.split(text)
     return [("user", text)] if len(pieces) == 1 else list(zip(pieces[1::2], pieces[2::2], strict=True))
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from prill.config.registry import Maker, Option, OptionError, load_object, options_of, read_options
+from prill.config.registry import Maker, Option, OptionError, list_options, load_object, read_options
 from prill.config.values import PartConfig
 from prill.errors import UsageError
 from prill.io.cache import DiskCache
@@ -44,7 +44,7 @@ class ModelConfig(PartConfig):
         if not isinstance(name, str) or not name:
             return {}
         named = model_options(name)
-        return {option: value for option, value in options_of(model_maker(name)).items() if option in named}
+        return {option: value for option, value in list_options(model_maker(name)).items() if option in named}
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
@@ -150,7 +150,7 @@ def model_options(model: object) -> tuple[str, ...]:
     if not isinstance(name, str):
         return ()
     named = () if _kind(name) == _OWN else ("model", "path")
-    return tuple(option for option in options_of(model_maker(name)) if option not in named)
+    return tuple(option for option in list_options(model_maker(name)) if option not in named)
 
 
 def reply_cache(folder: Any, place: str) -> DiskCache:

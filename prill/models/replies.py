@@ -562,7 +562,7 @@ def error_message(body: object, fallback: str) -> str:
     return " ".join(words.strip()[:_MAX_WORDS].split())[:300]
 
 
-def error_of(data: bytes, fallback: str = "no reason given") -> str:
+def parse_error(data: bytes, fallback: str = "no reason given") -> str:
     """The words of an error body as it came; `fallback` where it has none."""
     try:
         return error_message(msgspec.json.decode(data), fallback)

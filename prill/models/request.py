@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import ContextTooLongError, InputError, RefusalError, TransportError, UnscoredError, UsageError
-from prill.io.images import DAMAGED, Version, decoded, known_hash, open_image, read_image, remember_hash, version_of
+from prill.io.images import DAMAGED, Version, decoded, file_version, known_hash, open_image, read_image, remember_hash
 from prill.models.prompts import NONCE
 from prill.protocols import Form, Image, Limits, Message, SamplingLimits
 
@@ -331,7 +331,7 @@ def _windows(entry: dict[str, Any]) -> Iterator[int]:
                 yield value
 
 
-def size_of(messages: Sequence[Message]) -> tuple[int, int]:
+def estimate_size(messages: Sequence[Message]) -> tuple[int, int]:
     """The bytes of the text in some messages, and the number of their images."""
     parts = [part for message in messages for part in message.parts]
     texts = (part for part in parts if isinstance(part, str))
@@ -340,7 +340,7 @@ def size_of(messages: Sequence[Message]) -> tuple[int, int]:
 
 def guessed_tokens(messages: Sequence[Message]) -> int:
     """A guess at the tokens of some messages, rather too high than too low."""
-    size, images = size_of(messages)
+    size, images = estimate_size(messages)
     return size // _BYTES_PER_TOKEN + images * TOKENS_PER_IMAGE
 
 
@@ -581,7 +581,7 @@ class ImageEncoder:
 
     def _key(self, path: str) -> Version:
         try:
-            return version_of(path, os.stat(path))
+            return file_version(path, os.stat(path))
         except OSError:
             read_image(path)
             raise

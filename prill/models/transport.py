@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 from prill.errors import CallTimeoutError, EndpointError, EndpointGoneError, TransportError, UnscoredError, UsageError
 from prill.io.shards import packed_for
 from prill.models.ledger import Booking, queued
-from prill.models.replies import Completion, Failure, decode_completion, error_of
+from prill.models.replies import Completion, Failure, decode_completion, parse_error
 from prill.models.request import lacks_vision
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class CircuitBreaker:
     It is gone when five calls or more have failed, none was answered since the first of these failures, and `patience`
     seconds have passed. Where calls are made one at a time, five would take long to fail: there a call ends early after a
     fifth of that time, and when all of it is spent the calls still missing share the time of one attempt, `timeout`. So the
-    end comes at latest `patience` and one attempt after the first failure. What comes later begins anew.
+    end comes at latest `patience` and one attempt after the first failure. What comes later begins again.
     """
 
     def __init__(self, place: str, patience: float, timeout: float) -> None:
@@ -516,7 +516,7 @@ class Endpoint:
             raise RetryableError(f"the endpoint's answer cannot be read: {self._words(error)}", billed=True) from None
         if response.status // 100 != 2:
             self.reached = True
-            raise self._status(response.status, error_of(data, response.reason or "no words"), response.headers, connection)
+            raise self._status(response.status, parse_error(data, response.reason or "no words"), response.headers, connection)
         return read(data, connection)
 
     def no_trust(self, error: BaseException) -> EndpointError:
@@ -547,7 +547,7 @@ class Endpoint:
         try:
             if status == 200:
                 return self._completion(data, None)
-            raise self._status(status, error_of(data), {}, None)
+            raise self._status(status, parse_error(data), {}, None)
         except RetryableError as failure:
             raise self._failure(failure, 1) from None
         except EndpointError as failure:
@@ -622,7 +622,7 @@ class Endpoint:
         if not key and self.base_url == OPENAI_URL:
             raise UsageError(f"${self.api_key_env} is not set; set it, or name another endpoint (base URL)")
         if key and not (key.isascii() and key.isprintable()):
-            raise UsageError(f"${self.api_key_env} holds a line break or another character that no key has; set it anew")
+            raise UsageError(f"${self.api_key_env} holds a line break or another character that no key has; set it again")
         return key or "none"
 
     def without_key(self, message: str) -> str:

@@ -1,7 +1,7 @@
 """A model that a vLLM server of one's own serves: started on this machine with the first call, ended with this process.
 
 However the process ends, by an error, Ctrl-C or kill -9: a keeper of the server notices (`keeper.py`). The server listens on
-the loopback interface only, and asks for a key that is drawn anew each time.
+the loopback interface only, and asks for a key that is redrawn each time.
 """
 
 from __future__ import annotations

@@ -15,17 +15,17 @@ from prill.config.values import Config
 from prill.emulators.webarena.tasks import load_configs, task_parts
 from prill.errors import UsageError
 from prill.evaluators.fitted.overlap import fitted_caution
-from prill.evaluators.labels import task_of
+from prill.evaluators.labels import make_task
 from prill.evaluators.meta.agreement import (
     Agreement,
     Disagreement,
     Pairing,
-    agreement_of,
     by_step,
     count_rows,
     disagreements,
     figure_rows,
     figure_table,
+    measure_agreement,
     not_judged_rows,
     of_whom,
     pair,
@@ -273,7 +273,7 @@ def agree(config: AgreeConfig) -> AgreeResult:
         others = by_step(others, whole)[0] if config.steps else others
         against = compare(pairing, pair(others, labels, pairing.source, config.truth), tasks)
     result = AgreeResult(
-        compared=agreement_of(pairing, tasks),
+        compared=measure_agreement(pairing, tasks),
         corrections=corrected,
         webarena=_webarena(original_labels, pairing, runs) if corrected and corrected.name == "webarena" else (),
         annotators=annotator_agreement([label for label in original_labels if label.id in compared], pairing.source, tasks),
@@ -307,7 +307,7 @@ def _read_runs(path: str | Path, keys: Iterable[str]) -> _Runs:
     runs = _Runs(parts={key: {} for key in keys})
     metadata: set[str] = set()
     for item in read_trajectories(path, on_error="skip"):
-        runs.tasks[item.id] = task_of(item)
+        runs.tasks[item.id] = make_task(item)
         runs.goals[item.id] = item.task.goal
         if item.task.id:
             runs.task_ids[item.id] = item.task.id

@@ -16,14 +16,14 @@ from prill.captioner.files import read_captions
 from prill.captioner.planning import plan_captions
 from prill.captioner.registry import CaptionerConfig, CaptionerLike, make_captioner
 from prill.captioner.training import CAPTIONS, ROWS, TrainingSpec, training_data
-from prill.config.values import Config, name_of
+from prill.config.values import Config, get_name
 from prill.errors import UsageError
 from prill.io.outputs import expect_place
 from prill.io.tables import data_frame
 from prill.models.registry import ModelConfig, model_options
 from prill.protocols import Captioner, Engine
 from prill.runs.base import TrajectoryFiles, opened_folders, run_budget, synchronous
-from prill.runs.plan import RunPlan, cost_of
+from prill.runs.plan import RunPlan, compute_cost
 from prill.scoring.engines import EngineLike, make_engine
 
 _VLM, _TRAINING = CaptionerConfig("vlm"), TrainingSpec()
@@ -176,7 +176,7 @@ def plan_caption(config: CaptionConfig) -> RunPlan:
         plan = plan_captions(trajectories, captioner, file, **about)
         usage = plan.usage
         if usage is not None:
-            usage = replace(usage, usd=cost_of(usage, *_priced(config)))
+            usage = replace(usage, usd=compute_cost(usage, *_priced(config)))
     return RunPlan(
         work=(f"{plan.todo} pictures to caption, {plan.kept} already there, {plan.equal} files equal to another",),
         counts={"pictures": plan.todo, "kept": plan.kept, "equal": plan.equal, "broken": len(plan.problems)},
@@ -199,7 +199,7 @@ def _captioner(config: CaptionConfig, engine: Engine | None) -> Captioner:
         if "model" in CaptionerConfig.options_for(table):
             if not table.get("model"):
                 raise UsageError(f"model is missing: captioner {made.name} asks one; name one that takes images")
-            if "concurrency" in model_options(name_of(table["model"])) and not _says_concurrency(table["model"]):
+            if "concurrency" in model_options(get_name(table["model"])) and not _says_concurrency(table["model"]):
                 table.setdefault("concurrency", config.concurrency)
         elif "model" in table:
             raise UsageError(f"captioner {made.name} asks no model", parameters=("model",))
@@ -220,6 +220,6 @@ def _priced(config: CaptionConfig) -> tuple[str | None, str | None]:
         return None, None
     table = config.captioner.table()
     model = table.get("model")
-    named = name_of(model)
+    named = get_name(model)
     prices = table.get("prices") or (model.get("prices") if isinstance(model, Mapping) else None)
     return (named if isinstance(named, str) else None), prices if isinstance(prices, str) else None

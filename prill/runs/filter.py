@@ -11,12 +11,12 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from prill import __version__
-from prill.config.registry import Option, options_of, read_options
+from prill.config.registry import Option, list_options, read_options
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import read_calibration
-from prill.evaluators.fitted.overlap import Overlap, fitted_caution, overlap_of, overlap_with
-from prill.io.store import BadLine, Intake, read_labels, read_verdicts
+from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution, overlap_with
+from prill.io.store import BadLine, TrajectoryReader, read_labels, read_verdicts
 from prill.io.tables import data_frame
 from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.policies.registry import POLICIES, Fingerprinted, PolicyConfig, asks_a_model, make_policy
@@ -47,7 +47,7 @@ class TeacherConfig(PolicyConfig):
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """The options of the policy that a table names, or of the plain prompt; no model, since none is asked."""
         if table.get("name") == PLAIN:
-            return options_of(PlainTeacher)
+            return list_options(PlainTeacher)
         model = "model" if asks_a_model(POLICIES.maker(str(table.get("name")))) else None
         return {name: option for name, option in super().options_for(table).items() if name != model}
 
@@ -139,8 +139,8 @@ def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult
     broken: list[str] = []
     total = count_lines(trajectories) if progress is not None else 0
     say: Say = progress or (lambda phase, done, total: None)
-    with closing(Intake(trajectories)) as intake:
-        filtered = filter_steps(_good(intake, broken, total, say), read_verdicts(config.verdicts), spec)
+    with closing(TrajectoryReader(trajectories)) as reader:
+        filtered = filter_steps(_good(reader, broken, total, say), read_verdicts(config.verdicts), spec)
     require_steps(filtered)
     inputs = [*trajectories, config.verdicts, *(path for path in (config.labels, spec.calibration) if path)]
     about = {
@@ -160,7 +160,7 @@ def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult
         say("row", made, 0)
 
     exported = export_rows(folder, filtered, teacher, kinds, about=about, truth=truth, progress=count)
-    fitted = overlap_of(read_verdicts(config.verdicts)) if truth is not None else None
+    fitted = find_overlap(read_verdicts(config.verdicts)) if truth is not None else None
     cautions = [fitted_caution("the judge", fitted)]
     if truth is not None and spec.calibration is not None:
         runs = {step.trajectory.id: step.trajectory for step in (*filtered.steps, *filtered.rejected)}
@@ -193,7 +193,7 @@ def make_teacher(policy: TeacherLike) -> Teacher | None:
     name, settings = read.name, dict(read.options)
     if name == PLAIN:
         return PlainTeacher(**read_options(PlainTeacher, settings, "the plain prompt")) if settings else None
-    model = options_of(POLICIES.maker(name)).get("model")
+    model = list_options(POLICIES.maker(name)).get("model")
     silent = {"model": _Silent()} if model is not None and model.required and "model" not in settings else {}
     return _teacher(make_policy(name, **{**silent, **settings}), name)
 
@@ -233,8 +233,8 @@ def _prompts(teacher: Teacher, filtered: Filtered) -> dict[str, str]:
     return {platform: teacher.fingerprint(platform) for platform in platforms} if isinstance(teacher, Fingerprinted) else {}
 
 
-def _good(intake: Intake, broken: list[str], total: int, say: Say) -> Iterator[Trajectory]:
-    for number, (_, item) in enumerate(intake, 1):
+def _good(reader: TrajectoryReader, broken: list[str], total: int, say: Say) -> Iterator[Trajectory]:
+    for number, (_, item) in enumerate(reader, 1):
         say("traj", number, total)
         if isinstance(item, BadLine):
             broken.append(item.message)

@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from prill.config.registry import OptionError, nearest, options_of
+from prill.config.registry import OptionError, list_options, nearest
 from prill.config.toml import parse_toml
-from prill.config.values import config_options, merged, name_of, plain
+from prill.config.values import config_options, get_name, merged, plain
 from prill.emulators.settings import EnvironmentConfig
-from prill.emulators.task_source import numbers, words_of
+from prill.emulators.task_source import numbers, to_words
 from prill.episodes.record import RecordTally
 from prill.errors import UsageError
 from prill.io.outputs import expect_place
@@ -36,7 +36,7 @@ from prill.refine.filtered_bc import (
     run_study,
 )
 from prill.refine.results import BASE, BY_ROUND, STUDY, StudyResults, results_text, write_results
-from prill.refine.training.preflight import Devices, check_settings, foretold, parse_devices
+from prill.refine.training.preflight import Devices, check_settings, estimate_run, parse_devices
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, open_base
 from prill.runs.base import apart, asynchronous, run_budget
@@ -76,7 +76,7 @@ class FilteredBCConfig(Study):
             UsageError: A part cannot be carried out; the message names its key.
         """
         super().check()
-        object.__setattr__(self, "seeds", words_of(self.seeds))
+        object.__setattr__(self, "seeds", to_words(self.seeds))
         self.training_seeds()
 
     def training_seeds(self) -> list[int]:
@@ -156,7 +156,7 @@ def _filtered_bc(config: FilteredBCConfig, audience: Audience) -> FilteredBCResu
     if not config.tables_only:
         with run_budget(config.budget_usd, folder=out):
             world, _, _ = prepare(config, out)
-            _base(config.training_of(0))
+            _base(config.make_training(0))
             run_study(config, world, out, config.training_seeds(), audience)
     elif not (out / STUDY).is_file():
         raise UsageError(f"{out}: holds no study yet")
@@ -184,7 +184,7 @@ def _plan(config: FilteredBCConfig) -> RunPlan:
     expect_place(config.output, "a study")
     if config.tables_only:
         raise UsageError("tables_only: there is nothing to foresee of tables", parameters=("tables_only",))
-    out, spec = Path(config.output), config.training_of(0)
+    out, spec = Path(config.output), config.make_training(0)
     with run_budget(config.budget_usd, folder=out, planned=True):
         _, judges, plans = prepare(config, out)
         base, devices = _base(spec), parse_devices(config.gpus) if config.gpus else None
@@ -206,7 +206,7 @@ def _training_on(devices: Devices, spec: TrainSpec, base: Base, out: Path) -> st
     """What one training takes on such a GPU, by its longest rows; each GPU has a process of its own. Raises UsageError."""
     tokens = spec.max_length or min(_LONG_ROW, base.window or _LONG_ROW)
     one = Devices(1, devices.name)
-    facts = foretold(
+    facts = estimate_run(
         spec, base, out, [(tokens, 1)], rows=1, learnt=spec.batch, held_out=0, overlong=0, pictures=1, limit=None, devices=one
     )
     hours = f"{facts.seconds / 3600:.1f} h" if facts.seconds is not None and spec.steps else "hours by the rows that are kept"
@@ -258,7 +258,7 @@ def plan_study(
     of_arms, of_evaluation = judges[: len(study.arms)], judges[len(study.arms) :]
     judged = [(judge, base + len(seeds) * (study.rounds - 1) * sum(plan.episodes for plan in own)) for judge in of_arms]
     judged += [(judge, (1 + trainings) * evaluation.episodes) for judge in of_evaluation]
-    spec = study.training_of(0)
+    spec = study.make_training(0)
     steps = f"{spec.steps} steps" if spec.steps else f"{spec.epochs:g} epochs of what is kept"
     arms = listed([judge.info.name for judge in of_arms])
     usages = [
@@ -324,18 +324,20 @@ class Rollouts:
         self._tables = [*zip(places, study.kinds, strict=True), ("evaluation", study.held_out)]
         for name, table in (("episodes", study.episodes), *self._tables):
             environment = {**study.episodes, **table}.get("environment")
-            if not isinstance(name_of(plain(environment)), str):
+            if not isinstance(get_name(plain(environment)), str):
                 raise UsageError("episodes.environment is missing: name the environment")
             self._read(Path("-"), merged({"environment": environment}, table), place=name)
 
     def _expect_adapters(self) -> None:
         name, model = self._taught.name, self._taught.options.get("model")
         maker = POLICIES.maker(name)
-        own = options_of(maker)
+        own = list_options(maker)
         asked = set(model_options(model)) - own.keys() if asks_a_model(maker) else set()
         if "adapter" not in own and "adapter" not in asked:
             what = (
-                f"asks {name_of(model)}, which takes no adapter" if asks_a_model(maker) and model else "has no option `adapter`"
+                f"asks {get_name(model)}, which takes no adapter"
+                if asks_a_model(maker) and model
+                else "has no option `adapter`"
             )
             raise UsageError(
                 f"policy: {name} {what}: it cannot play what was trained; a policy that asks a model can with local:DIR or "
@@ -412,7 +414,7 @@ class Rollouts:
         texts: dict[str, Any] = {}
         if not _is_anothers(self._study, episodes):
             said = {**self._taught.options, **player}
-            own = options_of(POLICIES.maker(self._taught.name))
+            own = list_options(POLICIES.maker(self._taught.name))
             texts = {key if key in own else f"model.{key}": _text(said[key]) for key in said if key not in ("model", "name")}
             more = {} if adapter is None else {"adapter": str(adapter.resolve())}
             player = {**_values(said), "name": self._taught.name, **more}
@@ -461,7 +463,7 @@ class _Said(str):
 
 def _is_anothers(study: Study, table: Table) -> bool:
     """Whether episodes are played by another policy than the one that learns."""
-    player = name_of(plain(table.get("policy")))
+    player = get_name(plain(table.get("policy")))
     return player is not None and player != study.taught.get("name")
 
 

@@ -14,15 +14,15 @@ from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin, Calibration
 from prill.evaluators.fitted.fit import HARDENED_FAMILIES, Origin, examples, fit_with_scores
-from prill.evaluators.fitted.overlap import digests_of, fitted_caution
-from prill.evaluators.fitted.student import Attacked, Kind, Student, StudentHeldOut, StudentModel, label_of
-from prill.evaluators.labels import gold_labels, task_of
+from prill.evaluators.fitted.overlap import compute_digests, fitted_caution
+from prill.evaluators.fitted.student import Attacked, Kind, Student, StudentHeldOut, StudentModel, make_label
+from prill.evaluators.labels import gold_labels, make_task
 from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibration_fit import CalibrationResult, Goal, Operating
 from prill.evaluators.meta.calibration_fit import calibrate as fit_calibration
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.io.outputs import check_output, write_output
-from prill.io.store import BadLine, Intake, encode, read_labels, read_trajectories, read_verdicts
+from prill.io.store import BadLine, TrajectoryReader, encode, read_labels, read_trajectories, read_verdicts
 from prill.io.tables import Table, Tabular
 from prill.io.truth import SourceOption, TruthOption
 from prill.runs.base import TrajectoryFiles, asynchronous, log, opened_folders, preformatted
@@ -154,9 +154,9 @@ def fit(config: FitConfig) -> FitResult:
     broken: list[str] = []
     harden = tuple(config.families or HARDENED_FAMILIES) if config.harden else ()
     kind, evidence_only = config.kind, config.evidence_only
-    with closing(Intake(trajectories)) as intake:
+    with closing(TrajectoryReader(trajectories)) as reader:
         # For what hardening costs the same runs are read once more, as they would be without it.
-        readable = list(_good(intake, broken)) if harden else _good(intake, broken)
+        readable = list(_good(reader, broken)) if harden else _good(reader, broken)
         runs, left_out = examples(readable, gold, kind, evidence_only, harden)
     plain = examples(readable, gold, kind, evidence_only)[0] if harden else ()
     if not runs:
@@ -175,7 +175,7 @@ def fit(config: FitConfig) -> FitResult:
     write_output(config.output, data)
     log.info("%s -> %s (%.0f kB)", kind, config.output, len(data) / 1000)
     if config.out_of_fold:
-        held_out = Student(model, label=label_of(data)).out_of_fold([run.id for run in runs], result.out_of_fold)
+        held_out = Student(model, label=make_label(data)).out_of_fold([run.id for run in runs], result.out_of_fold)
         write_output(config.out_of_fold, b"".join(map(encode, held_out)))
         log.info("%d verdicts, each by a judge fitted without the run's task -> %s", len(runs), config.out_of_fold)
     for problem in broken[:10]:
@@ -188,8 +188,8 @@ fit_async = asynchronous(fit)
 """`fit` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
-def _good(intake: Intake, broken: list[str]) -> Iterator[Trajectory]:
-    for _, item in intake:
+def _good(reader: TrajectoryReader, broken: list[str]) -> Iterator[Trajectory]:
+    for _, item in reader:
         if isinstance(item, BadLine):
             broken.append(item.message)
         else:
@@ -364,7 +364,9 @@ def calibrate(config: CalibrateConfig) -> CalibrateResult:
         check_output(config.plot, "a diagram", [*inputs, config.output], parameter="plot")
     tasks = digests = None
     if config.trajectories:
-        known = {run.id: (task_of(run), digests_of(run)) for run in read_trajectories(config.trajectories, on_error="skip")}
+        known = {
+            run.id: (make_task(run), compute_digests(run)) for run in read_trajectories(config.trajectories, on_error="skip")
+        }
         tasks = {id: task for id, (task, _) in known.items()}
         digests = {id: digest for id, (_, digest) in known.items()}
     pairing = pair(read_verdicts(config.verdicts), read_labels(config.labels), config.source, config.truth)

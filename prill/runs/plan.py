@@ -17,7 +17,7 @@ from prill.evaluators.combine import Cascade
 from prill.io.kinds import TRAJECTORIES
 from prill.io.shards import Shard
 from prill.io.store import read_trajectories, read_verdicts
-from prill.models.ledger import Price, price_of
+from prill.models.ledger import Price, find_price
 from prill.protocols import Estimator, Evaluator, every_judge
 from prill.scoring.scorer import plan_files
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
@@ -124,7 +124,7 @@ class EarlierAttempts:
             total = sum((judge.estimate(trajectory) for trajectory in self.sample), start=Usage())
         except (InputError, UsageError):
             return None
-        usd = cost_of(total, judge.info.model, price_table)
+        usd = compute_cost(total, judge.info.model, price_table)
         return times(replace(total, usd=usd), 1 / len(self.sample))
 
 
@@ -224,13 +224,13 @@ class _Unknown:
 
 def _price(judge: Evaluator, model: str | None, prices: str | None) -> Price | None:
     """The price of the model of that name, or of the judge's when it has only one."""
-    models = set(_models_of(judge.info.model)) if model is None else {model}
+    models = set(_split_models(judge.info.model)) if model is None else {model}
     if all(name.startswith(OF_ONES_OWN) for name in models):
         return Price(0.0, 0.0)
-    return price_of(models.pop(), prices) if len(models) == 1 else None
+    return find_price(models.pop(), prices) if len(models) == 1 else None
 
 
-def _models_of(names: str | None) -> list[str]:
+def _split_models(names: str | None) -> list[str]:
     """The models that a judge's card names, without how they are asked and without fitted files."""
     found = (name.partition(" (")[0] for name in (names or "").split(" + "))
     return [name for name in found if not name.startswith("sha256:")]
@@ -248,12 +248,12 @@ def asks_models(judge: Evaluator) -> bool:
     return any(name is not None and not name.startswith("sha256:") for name in names)
 
 
-def cost_of(usage: Usage, models: str | None, price_table: str | None = None) -> float | None:
+def compute_cost(usage: Usage, models: str | None, price_table: str | None = None) -> float | None:
     """What that costs with the one model that is asked; None where it has no price, or there are several."""
-    names = {name for name in _models_of(models) if name}
+    names = {name for name in _split_models(models) if name}
     if not usage.calls or (names and all(name.startswith(OF_ONES_OWN) for name in names)):
         return 0.0
-    price = price_of(names.pop(), price_table) if len(names) == 1 else None
+    price = find_price(names.pop(), price_table) if len(names) == 1 else None
     return None if price is None else price.usd(usage.prompt_tokens, usage.completion_tokens)
 
 

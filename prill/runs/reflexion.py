@@ -26,8 +26,8 @@ from prill.models.registry import ModelConfig, ModelLike, model_options
 from prill.policies.registry import PolicyConfig, PolicyLike
 from prill.protocols import Evaluator, LanguageModel, Learner
 from prill.refine.outcomes import ReflexionResults, table_lines
-from prill.refine.reflector import LessonsConfig, Reflective, Reflector, ReflectorSpec, learner_of
-from prill.refine.reflexion import Challenge, LabelJudge, PlaySettings, ReflexionProgress, check_again, play_again
+from prill.refine.reflector import LessonsConfig, Reflective, Reflector, ReflectorSpec, find_learner
+from prill.refine.reflexion import Challenge, LabelJudge, PlaySettings, ReflexionProgress, check_again, run_reflexion
 from prill.refine.retries import RetrySpec, with_second_opinion
 from prill.runs.base import synchronous
 from prill.runs.plan import NOTHING_RECORDED, RunPlan, times, together
@@ -170,7 +170,7 @@ async def reflexion_async(
         if made.setting.oracle is None:
             log.warning(_UNGRADED.format(made.environment, config.output))
         run = _Run.of(config, made)
-        results = await play_again(
+        results = await run_reflexion(
             made.pool,
             run.challenges,
             run.judge,
@@ -235,11 +235,11 @@ class _Run:
         }
         challenges = [challenge_of_case(made, make, row) for row in made.rows]
         baseline = None if config.baseline is None else Path(config.baseline)
-        rest = {"play": play_of(made), "baseline": baseline, "settings": settings}
+        rest = {"play": make_play_settings(made), "baseline": baseline, "settings": settings}
         return cls(challenges, judge, isinstance(first, Reflective), rest)
 
 
-def play_of(made: RolloutSession) -> PlaySettings[Any]:
+def make_play_settings(made: RolloutSession) -> PlaySettings[Any]:
     """How the episodes of a session are played."""
     return PlaySettings(
         oracle=made.setting.oracle,
@@ -313,7 +313,7 @@ def learner_of_case(
     made: RolloutSession, model: LanguageModel | None, spec: ReflectorSpec, row: Case, lessons: Sequence[str], number: int
 ) -> Learner:
     """The agent of an attempt, with its lessons. Raises UsageError for a policy that takes none."""
-    return learner_of(made.plan.make(replace(row, attempt=number)), lessons, model, spec)
+    return find_learner(made.plan.make(replace(row, attempt=number)), lessons, model, spec)
 
 
 def challenge_of_case(made: RolloutSession, make: Callable[[Case, Sequence[str], int], Learner], row: Case) -> Challenge[Any]:

@@ -19,7 +19,7 @@ from prill.io.checksums import Checksums
 from prill.io.kinds import TRAJECTORIES
 from prill.io.lines import is_stream
 from prill.io.outputs import check_output, is_stdout
-from prill.io.store import Intake, read_labels
+from prill.io.store import TrajectoryReader, read_labels
 from prill.io.truth import SourceOption, TruthOption
 from prill.refine.outcomes import LESSONS, RESULTS, SETTINGS, VERDICTS, read_lessons, read_results
 from prill.runs.base import TrajectoryFiles, asynchronous, opened_folders
@@ -137,11 +137,11 @@ def report(config: ReportConfig, *, progress: Callable[[int], object] = lambda c
     inputs = [*trajectories, *config.verdicts, *config.labels, *config.calibration]
     check_output(config.output, "a report", inputs)
     judges = read_judges(list(map(str, config.verdicts)), transcripts=config.transcripts)
-    intake = Intake(trajectories, config.limit)
+    reader = TrajectoryReader(trajectories, config.limit)
     try:
         summary = write_report(
             config.output,
-            (item for _, item in intake),
+            (item for _, item in reader),
             judges,
             chain.from_iterable(map(read_labels, config.labels)),
             source=config.source,
@@ -155,7 +155,7 @@ def report(config: ReportConfig, *, progress: Callable[[int], object] = lambda c
             progress=lambda: progress(1),
         )
     finally:
-        intake.close()
+        reader.close()
     streamed = is_stdout(config.output) or is_stream(config.output)
     size = None if streamed else Path(config.output).stat().st_size
     return ReportResult(str(config.output), size, len(judges), summary, config.embed)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, overload
 
 from msgspec import Meta
 
-from prill.config.values import Config, name_of
+from prill.config.values import Config, get_name
 from prill.errors import UsageError
 from prill.evaluators.combine import Savings, cascade_inside, savings
 from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike, make_run_judge
@@ -199,7 +199,7 @@ def priced_model(judge: JudgeLike, model: ModelLike | None) -> tuple[str | None,
     options = judge.options if isinstance(judge, JudgeConfig) else {}
     shared = model.mapping() if isinstance(model, ModelConfig) else {}
     described = isinstance(judge, JudgeConfig) and judge.name.endswith(DESCRIPTIONS)
-    name = None if described else name_of(options.get("model")) or shared.get("name") or ""
+    name = None if described else get_name(options.get("model")) or shared.get("name") or ""
     prices = options.get("prices") or shared.get("prices")
     return (name if isinstance(name, str) or name is None else None), prices if isinstance(prices, str) else None
 

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from prill.config.registry import Option, load_object, options_of
+from prill.config.registry import Option, list_options, load_object
 from prill.config.values import Config
 from prill.errors import UsageError
-from prill.evaluators.fitted.overlap import relation_of, relation_words
+from prill.evaluators.fitted.overlap import get_relation, relation_words
 from prill.evaluators.judgement import ModelJudge
 from prill.evaluators.registry import JUDGES, JudgeWrappers, asks_a_model, judge_options
 from prill.io.store import read_trajectories, read_verdicts
@@ -24,7 +24,7 @@ from prill.io.tables import printable
 from prill.models.prompts import load_prompt
 from prill.models.registry import MODELS
 from prill.runs.base import asynchronous
-from prill.transcripts import Call, Transcript, transcript_folder, transcript_of
+from prill.transcripts import Call, Transcript, read_transcript, transcript_folder
 from prill.types import Findings, Trajectory, Verdict
 
 
@@ -107,7 +107,7 @@ def show(config: ShowConfig) -> ShowResult:
             verdict = row if row.id == config.id else verdict
         if verdict is not None:
             folder = Path(config.transcripts or transcript_folder(file))
-            transcript = transcript_of(folder, verdict)
+            transcript = read_transcript(folder, verdict)
             entries.append(VerdictEntry(file, verdict, transcript, "" if transcript else _silence(verdict, folder)))
     if not entries:
         raise UsageError(f"no verdict has the id {config.id!r}{_nearest(config.id, ids)}", parameters=("verdicts",))
@@ -244,7 +244,7 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     score = "" if verdict.score is None else f", score {verdict.score:g}"
     yield printable(f"{verdict.id}: {word}{score}, by {info.name}{f' ({info.model})' if info.model else ''}")
     yield from _labelled("reason", verdict.reason)
-    if (relation := relation_of(verdict)) is not None:
+    if (relation := get_relation(verdict)) is not None:
         yield f"fitted: {relation_words(relation)}"
     usd = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
     tokens = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
@@ -312,7 +312,7 @@ def _listing() -> Iterator[str]:
         if options := _names(name):
             yield f"{'':<15}   {', '.join(options)}"
     yield ""
-    yield f"Around any judge: {', '.join(options_of(JudgeWrappers))}. A judge of your own: module:Object or file.py:Object."
+    yield f"Around any judge: {', '.join(list_options(JudgeWrappers))}. A judge of your own: module:Object or file.py:Object."
 
 
 def _names(name: str) -> list[str]:
@@ -327,10 +327,10 @@ def _page(name: str, options: list[Option]) -> Iterator[str]:
     if asks_a_model(maker):
         yield ""
         yield "Options of its model:"
-        yield from (_line(option) for option in options_of(load_object(MODELS["NAME"][1])).values() if option.name != "model")
+        yield from (_line(option) for option in list_options(load_object(MODELS["NAME"][1])).values() if option.name != "model")
     yield ""
     yield "Around it:"
-    yield from map(_line, options_of(JudgeWrappers).values())
+    yield from map(_line, list_options(JudgeWrappers).values())
 
 
 def _line(option: Option) -> str:

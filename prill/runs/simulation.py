@@ -13,7 +13,7 @@ from msgspec import Meta
 from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import read_calibration
-from prill.evaluators.labels import task_of
+from prill.evaluators.labels import make_task
 from prill.io.checksums import Checksums
 from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import expect_place, write_output
@@ -156,5 +156,5 @@ def _first_attempts(folder: Path) -> Iterator[RecordedTruths]:
     by_task: dict[str, list[bool]] = {}
     for item in read_trajectories(folder / TRAJECTORIES):
         if isinstance(item, Trajectory) and (truth := labels.get(item.id)) is not None:
-            by_task.setdefault(task_of(item), []).append(truth)
+            by_task.setdefault(make_task(item), []).append(truth)
     yield from map(RecordedTruths, by_task.values())

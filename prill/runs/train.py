@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from prill.config.registry import Option, options_of
+from prill.config.registry import Option, list_options
 from prill.config.values import Config, PartConfig
 from prill.errors import UsageError
 from prill.refine.demonstration import Teacher
@@ -34,7 +34,7 @@ class PresetConfig(PartConfig):
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """Every setting of a training, with any preset; what is not given is as the preset has it."""
-        settings = options_of(TrainSpec).items()
+        settings = list_options(TrainSpec).items()
         return {name: replace(option, default=None, required=False) for name, option in settings if name != "trains"}
 
 

@@ -15,9 +15,9 @@ from prill.errors import InputError, UsageError
 from prill.io.lines import read_lines
 from prill.io.outputs import check_output, content_of_line, write_output
 from prill.io.tables import data_frame
-from prill.refine.rewards.watch.live import scores_of
+from prill.refine.rewards.watch.live import read_scores
 from prill.refine.rewards.watch.page import headline, watch_page
-from prill.refine.rewards.watch.records import WatchRecord, name_of, of_verdicts, opinion_of, read_watch, whole_verdicts
+from prill.refine.rewards.watch.records import WatchRecord, get_name, of_verdicts, read_watch, to_opinion, whole_verdicts
 from prill.refine.rewards.watch.signs import WatchReport, WatchTally
 from prill.refine.rewards.watch.spec import WatchLimits
 from prill.runs.base import asynchronous
@@ -113,13 +113,13 @@ watch_async = asynchronous(watch)
 
 def _opinions(path: str, problems: list[str]) -> Iterator[tuple[str, Opinion]]:
     for verdict in whole_verdicts(path, problems.append):
-        yield verdict.id, opinion_of(verdict, name_of(verdict.evaluator))
+        yield verdict.id, to_opinion(verdict, get_name(verdict.evaluator))
 
 
 def _report(
     path: str, limits: WatchLimits, students: dict[str, Opinion], problems: list[str], progress: Callable[[str], None]
 ) -> WatchReport:
-    tally = WatchTally(limits, scores_of(limits.reference))
+    tally = WatchTally(limits, read_scores(limits.reference))
     try:
         for record in _records(path, students, problems):
             tally.add(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from prill.config.registry import Option, OptionError, Registry, RegistryEntry, options_of, read_options
+from prill.config.registry import Option, OptionError, Registry, RegistryEntry, list_options, read_options
 from prill.config.toml import read_table
 from prill.config.values import PartConfig
 from prill.errors import UsageError
@@ -28,7 +28,7 @@ class EngineConfig(PartConfig):
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """The options of the engine that a table names; a file has them all."""
         name = str(table.get("name"))
-        return {} if name.endswith((".toml", ".json")) else options_of(ENGINES.maker(name))
+        return {} if name.endswith((".toml", ".json")) else list_options(ENGINES.maker(name))
 
 
 EngineLike = EngineConfig | str | Mapping[str, Any] | Engine

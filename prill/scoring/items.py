@@ -92,7 +92,7 @@ async def judge_items(
                     if not is_done(place, item.id, key):
                         record(place, bad_verdict(evaluator.info, item, key()))
                     continue
-                if is_done(place, item.id, partial(key_of, evaluator, item)):
+                if is_done(place, item.id, partial(make_key, evaluator, item)):
                     await asyncio.sleep(0)
                     continue
                 try:
@@ -118,7 +118,7 @@ async def _transcribed(judge: Judge, item: Trajectory, log: TranscriptLog | None
     return verdict
 
 
-def key_of(evaluator: Evaluator, trajectory: Trajectory) -> str:
+def make_key(evaluator: Evaluator, trajectory: Trajectory) -> str:
     """The key of the verdict that this evaluator would make now."""
     return verdict_key(evaluator.info, trajectory, evaluator.screenshots(trajectory))
 
@@ -149,14 +149,14 @@ class JudgeFaults:
 
 
 async def keyed_verdict(evaluator: Evaluator, trajectory: Trajectory, *, faults: JudgeFaults) -> Verdict:
-    """The judge's verdict. Its key is that of the content before: what changes meanwhile is judged anew by the next run.
+    """The judge's verdict. Its key is that of the content before: what changes meanwhile is judged again by the next run.
 
     What a user's own judge raises becomes an unscored verdict. Raises UsageError where it gives something else than a verdict:
     a file that held it could not be read; EndpointError and its like, which are about the whole run.
     """
     key = ""
     try:
-        key = key_of(evaluator, trajectory)
+        key = make_key(evaluator, trajectory)
         verdict = await evaluator(trajectory)
     except UnscoredError as failure:
         verdict = Verdict(id=trajectory.id, unscored=failure.code, reason=str(failure), evaluator=evaluator.info)

@@ -22,12 +22,12 @@ from prill.errors import InputError, UsageError
 from prill.io.lines import is_stream
 from prill.io.outputs import check_output, expect_place, is_stdout
 from prill.io.shards import Shard
-from prill.io.store import BadLine, Intake, Item, read_trajectories, read_verdicts
+from prill.io.store import BadLine, Item, TrajectoryReader, read_trajectories, read_verdicts
 from prill.io.tables import Verdicts
 from prill.io.verdict_log import RETRIED, VerdictLog, VerdictStream, open_log
-from prill.protocols import Engine, Estimator, Evaluator, concurrency_of
+from prill.protocols import Engine, Estimator, Evaluator, get_concurrency
 from prill.scoring.engines import make_engine
-from prill.scoring.items import JudgeFaults, KeyMade, judge_items, key_of, keyed_verdict, transcript_log
+from prill.scoring.items import JudgeFaults, KeyMade, judge_items, keyed_verdict, make_key, transcript_log
 from prill.scoring.items import verdict_key as verdict_key  # here, too: what scores goes by it
 from prill.scoring.processes import Processes
 from prill.scoring.shards import Ended, JudgeShard, ShardedRun, Shards, gather_left_over
@@ -263,16 +263,16 @@ async def score_files(
     concurrency = options.get("concurrency") or _concurrency(judge)
     engine = _engine(options, concurrency, output)
     tally, start, resume = Tally(), time.monotonic(), options.get("resume", True)
-    with closing(Intake(paths, options.get("limit"), options.get("shard"))) as intake:
-        check_output(output, "verdicts", intake.paths, continued=resume)
-        items = iter(intake)
+    with closing(TrajectoryReader(paths, options.get("limit"), options.get("shard"))) as reader:
+        check_output(output, "verdicts", reader.paths, continued=resume)
+        items = iter(reader)
         first = list(islice(items, 1))  # before the output is touched: raises when there is nothing to judge
         retry = options.get("retry_unscored", False)
         with (
             open_log(output, judge.info, resume=resume, retry_unscored=retry) as log,
             transcript_log(options.get("transcripts"), resume=resume) as calls,
         ):
-            run = _FileRun(judge, log, calls, intake, tally, stop or asyncio.Event(), progress)
+            run = _FileRun(judge, log, calls, reader, tally, stop or asyncio.Event(), progress)
             try:
                 if isinstance(log, VerdictLog):
                     run.take_up(resume=resume, is_sharded=engine is not None)
@@ -284,7 +284,7 @@ async def score_files(
                 tally.untranscribed += calls.lost if calls else 0
                 tally.seconds = time.monotonic() - start
                 tally.stopped = run.stop.is_set()
-                tally.unknown_keys += intake.unknown
+                tally.unknown_keys += reader.unknown
     return tally
 
 
@@ -306,7 +306,7 @@ class _FileRun:
     evaluator: Evaluator
     log: VerdictLog | VerdictStream
     calls: TranscriptLog | None
-    intake: Intake
+    reader: TrajectoryReader
     tally: Tally
     stop: asyncio.Event
     progress: Callable[[Tally], None]
@@ -350,7 +350,7 @@ class _FileRun:
         """Has shards judged, and gathers them."""
         tally, info, transcripts = self.tally, self.evaluator.info, options.get("transcripts")
         run = ShardedRun(engine, self.evaluator, f"judge {info.name!r}", Shards(output, info), self.stop)
-        folder, paths = str(run.shards.folder), tuple(os.fspath(path) for path in self.intake.paths)
+        folder, paths = str(run.shards.folder), tuple(os.fspath(path) for path in self.reader.paths)
         streams = [(path, os.path.join(folder, f"{number}.stream")) for number, path in enumerate(paths) if is_stream(path)]
         work = JudgeShard(
             folder=folder,
@@ -384,16 +384,16 @@ class _FileRun:
             tally.unknown_keys.update(end.unknown)
             tally.lessons = list(dict.fromkeys([*tally.lessons, *end.lessons]))
 
-        self.intake.unknown.clear()  # shards count them
+        self.reader.unknown.clear()  # shards count them
         await run.work_off(work, gather, note, skipped, streams=streams)
 
     def _tell(self) -> None:
-        self.tally.read = self.intake.read
+        self.tally.read = self.reader.read
         self.progress(self.tally)
 
 
 def _concurrency(judge: Evaluator) -> int:
-    return concurrency_of(judge) or CONCURRENCY
+    return get_concurrency(judge) or CONCURRENCY
 
 
 async def _stream(
@@ -455,12 +455,12 @@ def plan_files(
 ) -> Plan:
     """The plan for some trajectory files, or a shard. `keys` maps ids to keys of verdicts that need not be made again."""
     count, done, problems, usage = 0, 0, [], Usage()
-    with closing(Intake(paths, limit, shard)) as intake:
-        for place, item in intake:
+    with closing(TrajectoryReader(paths, limit, shard)) as reader:
+        for place, item in reader:
             try:
                 if isinstance(item, BadLine):
                     raise InputError(item.problem)
-                if keys and keys.get(item.id) == key_of(evaluator, item):
+                if keys and keys.get(item.id) == make_key(evaluator, item):
                     done += 1
                     continue
                 usage += evaluator.estimate(item)

@@ -32,7 +32,7 @@ from prill.io.cache import scratch_database
 from prill.io.lines import adopt_stream, is_stream, read_lines, save_stream
 from prill.io.outputs import is_stdout, write_output
 from prill.io.shards import Packing, Shard, packing_for
-from prill.io.store import Intake
+from prill.io.store import TrajectoryReader
 from prill.io.verdict_log import RETRIED, Logged, VerdictLog
 from prill.protocols import Engine, Evaluator, Work, unsupported_params
 from prill.scoring.items import KeyMade, judge_items, transcript_log
@@ -220,7 +220,7 @@ def _stop(folder: str | os.PathLike[str]) -> None:
         (Path(folder) / _STOP).touch()
 
 
-def shard_of(folder: str | os.PathLike[str], number: int) -> Path:
+def shard_path(folder: str | os.PathLike[str], number: int) -> Path:
     """The file of a shard, from 0."""
     return Path(folder) / f"{number:06}.jsonl"
 
@@ -340,10 +340,10 @@ class JudgeShard:
 
     async def _judge(self, todo: Part, ended: Ended) -> None:
         judge: Evaluator = unpacked(todo.setup)
-        path, at_once = shard_of(self.folder, todo.number), todo.shard.share(self.concurrency)
+        path, at_once = shard_path(self.folder, todo.number), todo.shard.share(self.concurrency)
         with ExitStack() as stack:
             known = stack.enter_context(closing(_Known(self.output, path, retry_unscored=self.retry_unscored)))
-            intake = stack.enter_context(closing(Intake(self.paths, self.limit, self.shard, todo.shard)))
+            reader = stack.enter_context(closing(TrajectoryReader(self.paths, self.limit, self.shard, todo.shard)))
             log = stack.enter_context(VerdictLog(path, judge.info))
             calls = stack.enter_context(transcript_log(self.transcripts))
 
@@ -365,8 +365,8 @@ class JudgeShard:
                 ended.pending += 1
 
             at_a_time = at_once + max(1, at_once // 8)
-            await judge_items(judge, iter(intake), at_a_time, StopFile(self.folder), record, is_done, calls, later)
-            ended.untranscribed, ended.unknown = calls.lost if calls else 0, dict(intake.unknown)
+            await judge_items(judge, iter(reader), at_a_time, StopFile(self.folder), record, is_done, calls, later)
+            ended.untranscribed, ended.unknown = calls.lost if calls else 0, dict(reader.unknown)
         ended.lessons = unsupported_params(judge)
 
 
@@ -423,7 +423,7 @@ class ShardedRun:
                 packing = Packing(Shard(number + 1, workers), shards.folder, budgets)
                 some = () if pictures is None else tuple(pictures[number::workers])
                 found.append(msgspec.msgpack.encode(Part(number, workers, pack(self.thing, self.name, packing), some)))
-                files.append(_Growing(shard_of(shards.folder, number)))
+                files.append(_Growing(shard_path(shards.folder, number)))
             return found
 
         def look() -> None:

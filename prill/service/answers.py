@@ -325,7 +325,7 @@ def _grow(held: Reservation, size: int) -> None:
 
 
 def _item(data: msgspec.Raw, place: int, parser: RequestParser) -> Item:
-    id = _id_of(data, place)
+    id = _read_id(data, place)
     try:
         return Item(id, decode(data, ScoreItem).read(parser))
     except InputError as error:
@@ -335,7 +335,7 @@ def _item(data: msgspec.Raw, place: int, parser: RequestParser) -> Item:
         return Item(id, failure=JudgeError(f"an error of the service: {error.strerror}"))
 
 
-def _id_of(data: msgspec.Raw, place: int) -> str:
+def _read_id(data: msgspec.Raw, place: int) -> str:
     try:
         head = msgspec.json.decode(data, type=_Head)
         has_record = bytes(memoryview(head.trajectory)[:1]) == b"{"
@@ -352,6 +352,6 @@ def _worded(items: Sequence[Item], outcomes: Sequence[Scored | JudgeError | Busy
     ]
 
 
-def totals(results: list[Scored], verdict_of: str) -> Results:
+def totals(results: list[Scored], make_verdict: str) -> Results:
     """The results with their sum."""
-    return Results(results, verdict_of, sum((one.usage for one in results), Usage()))
+    return Results(results, make_verdict, sum((one.usage for one in results), Usage()))

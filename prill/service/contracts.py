@@ -16,7 +16,7 @@ import msgspec
 from prill.errors import InputError
 from prill.io.images import open_image
 from prill.refine.rewards import RewardResult
-from prill.refine.rewards.travel import digest_of
+from prill.refine.rewards.serialization import compute_digest
 from prill.service.request_parsing import RequestParser, decoded_image
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
@@ -127,7 +127,7 @@ class _Responses:
             raise InputError("responses_create_params.input holds no text of a user, so there is no goal to judge by")
         seen = Observation(text=goal)
         for turn in turns:
-            seen = self._image_of(turn, seen)
+            seen = self._find_image(turn, seen)
         steps: list[Step] = []
         answer: list[str] = []
         thoughts: list[str] = []
@@ -147,7 +147,7 @@ class _Responses:
         if words is not None or not steps:
             steps.append(Step(seen, Action("answer", value=words or ""), "\n".join(thoughts) or None))
         platform: Platform = "web" if any(item.get("type") == "computer_call" for item in _objects(items)) else "other"
-        digest = digest_of((goal, items))
+        digest = compute_digest((goal, items))
         final = seen if words is None and steps else None
         task = Task(goal=goal, platform=platform)
         return Trajectory(id=f"response-{digest}", task=task, steps=tuple(steps), final=final, answer=words)
@@ -170,9 +170,9 @@ class _Responses:
         seen = Observation(
             text="\n".join(texts) or None, url=next((u for p in parts if isinstance(u := p.get("current_url"), str)), None)
         )
-        return self._image_of({"content": parts}, seen)
+        return self._find_image({"content": parts}, seen)
 
-    def _image_of(self, turn: dict[str, Any], seen: Observation) -> Observation:
+    def _find_image(self, turn: dict[str, Any], seen: Observation) -> Observation:
         for part in _objects(turn.get("content")):
             address = part.get("image_url")
             if isinstance(address, str):

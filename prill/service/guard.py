@@ -185,7 +185,7 @@ class Guard:
         give themselves: one that has two hundred would have two hundred turns."""
         if token is not None and len(self._tokens) > 1:
             return f"token {token}"
-        return network_of(request.client.host if request.client else "unknown")
+        return find_network(request.client.host if request.client else "unknown")
 
     def _checked_size(self, headers: Headers) -> int:
         """The length that the request says it has, 0 where it says none."""
@@ -250,7 +250,7 @@ class Guard:
         return b"".join(parts)
 
 
-def network_of(address: str) -> str:
+def find_network(address: str) -> str:
     """An address as that of a client: who has one of version 6 has billions, those of a /64."""
     try:
         ip = IPv6Address(address.partition("%")[0])

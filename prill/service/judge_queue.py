@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from prill.errors import InputError, PrillError
-from prill.protocols import concurrency_of
+from prill.protocols import get_concurrency
 from prill.refine.rewards import Reward, RewardResult
 from prill.scoring.items import check_verdict
 from prill.scoring.scorer import CONCURRENCY, verdict_key
@@ -78,7 +78,7 @@ class JudgeQueue:
         judged: Callable[[RewardResult | BaseException, float, float], None] = lambda result, waited, took: None,
     ) -> None:
         self.reward = reward
-        self.concurrency = concurrency or concurrency_of(reward.judge) or CONCURRENCY
+        self.concurrency = concurrency or get_concurrency(reward.judge) or CONCURRENCY
         self.judge_seconds = judge_seconds
         self._budget = ByteBudget(2**62) if budget is None else budget
         self._judged = judged

@@ -21,7 +21,7 @@ from prill.errors import InputError, UsageError
 from prill.io.images import open_image, open_image_file
 from prill.io.store import BadLine, decode_trajectory, read_trajectories, with_screenshots
 from prill.refine.rewards import IndexedTrajectories, single_step
-from prill.refine.rewards.travel import pictures_of
+from prill.refine.rewards.serialization import collect_pictures
 from prill.types import Observation, Trajectory
 
 MAX_ID = 1000  # bytes of the id of a trajectory: verdicts, queues and pages carry it
@@ -103,7 +103,7 @@ class RequestParser:
 
     def answered(self, prompt: str | Sequence[Mapping[str, Any]], response: str) -> Trajectory:
         """A prompt (a text, or a chat with images inside) and what was answered to it, as a trajectory of one step."""
-        images: list[Any] = [] if isinstance(prompt, str) else [image for turn in prompt for image in pictures_of(turn)]
+        images: list[Any] = [] if isinstance(prompt, str) else [image for turn in prompt for image in collect_pictures(turn)]
         if len(images) > self.max_images:
             raise InputError(f"more than {self.max_images} images, which is the limit here")
         for place, data in enumerate(images):

@@ -8,7 +8,7 @@ from prill.lazy import lazily
 
 if TYPE_CHECKING:
     from prill.models.calls import Call, ImageFile, Transcript, Turn, transcribed
-    from prill.transcripts.files import TranscriptLog, read_transcripts, transcript_folder, transcript_of
+    from prill.transcripts.files import TranscriptLog, read_transcript, read_transcripts, transcript_folder
 
 __all__ = [
     "Call",
@@ -16,10 +16,10 @@ __all__ = [
     "Transcript",
     "TranscriptLog",
     "Turn",
+    "read_transcript",
     "read_transcripts",
     "transcribed",
     "transcript_folder",
-    "transcript_of",
 ]
 _HOMES = {
     "Call": "prill.models.calls",
@@ -30,6 +30,6 @@ _HOMES = {
     "read_transcripts": "files",
     "transcribed": "prill.models.calls",
     "transcript_folder": "files",
-    "transcript_of": "files",
+    "read_transcript": "files",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

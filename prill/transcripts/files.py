@@ -60,7 +60,7 @@ def read_transcripts(folder: str | os.PathLike[str]) -> Iterator[Transcript]:
     yield from _read(Path(folder))
 
 
-def transcript_of(folder: str | os.PathLike[str], verdict: Verdict) -> Transcript | None:
+def read_transcript(folder: str | os.PathLike[str], verdict: Verdict) -> Transcript | None:
     """Finds the transcript of a verdict, by its id and key.
 
     Args:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from prill.refine.rewards.loops import run_blocking
     from prill.refine.rewards.openenv import judge_rubric
     from prill.refine.rewards.reward import Reward, RewardConfig, RewardResult, RewardSpec, make_reward
-    from prill.refine.rewards.travel import IndexedTrajectories, column_of, item_of, pack, refer, single_step
+    from prill.refine.rewards.serialization import IndexedTrajectories, from_value, get_column, reference, single_step, to_json
     from prill.refine.rewards.trl import TRLReward
-    from prill.refine.rewards.verl import compute_score_of
+    from prill.refine.rewards.verl import make_compute_score
     from prill.refine.rewards.watch.live import Watch
     from prill.refine.rewards.watch.records import WatchRecord, read_watch
     from prill.refine.rewards.watch.signs import WatchReport
@@ -34,22 +34,22 @@ __all__ = [
     "WatchReport",
     "WatchSpec",
     "chat_trajectory",
-    "column_of",
-    "compute_score_of",
+    "from_value",
+    "get_column",
     "group_scorer",
-    "item_of",
     "judge_episodes",
     "judge_rubric",
     "judge_scorer",
+    "make_compute_score",
     "make_reward",
-    "pack",
     "read_watch",
-    "refer",
+    "reference",
     "run_blocking",
     "single_step",
+    "to_json",
 ]
 _HOMES = {
-    "IndexedTrajectories": "travel",
+    "IndexedTrajectories": "serialization",
     "Reward": "reward",
     "RewardConfig": "reward",
     "RewardResult": "reward",
@@ -60,18 +60,18 @@ _HOMES = {
     "WatchReport": "watch.signs",
     "WatchSpec": "watch.spec",
     "chat_trajectory": "chat",
-    "column_of": "travel",
-    "compute_score_of": "verl",
+    "get_column": "serialization",
+    "make_compute_score": "verl",
     "group_scorer": "art",
-    "item_of": "travel",
+    "from_value": "serialization",
     "judge_episodes": "gymnasium",
     "judge_rubric": "openenv",
     "judge_scorer": "inspect_ai",
     "make_reward": "reward",
-    "pack": "travel",
+    "to_json": "serialization",
     "read_watch": "watch.records",
-    "refer": "travel",
+    "reference": "serialization",
     "run_blocking": "loops",
-    "single_step": "travel",
+    "single_step": "serialization",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -28,8 +28,8 @@ def group_scorer(
 
     Args:
         reward: The reward.
-        column: Where in the metadata the trajectory is (see `item_of`). None: the messages are judged.
-        root: The folder that paths are relative to, as in `item_of`.
+        column: Where in the metadata the trajectory is (see `from_value`). None: the messages are judged.
+        root: The folder that paths are relative to, as in `from_value`.
 
     Returns:
         The coroutine function. It returns the group, or None to drop it.

@@ -13,7 +13,7 @@ import msgspec
 
 from prill.errors import InputError
 from prill.io.store import BadLine, Item
-from prill.refine.rewards.travel import column_of, digest_of, item_of, pictures_of, text_of
+from prill.refine.rewards.serialization import collect_pictures, compute_digest, from_value, get_column, get_text
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 _LOOK = Action("other", "look at what was shown next")
@@ -40,13 +40,13 @@ def chat_trajectory(messages: Sequence[Mapping[str, Any]], *, goal: str | None =
     shown: list[Any] = []
     answer: str | None = None
     for turn in messages:
-        role, text = turn.get("role"), text_of(turn)
+        role, text = turn.get("role"), get_text(turn)
         if role in ("system", "developer"):
             continue
         if role != "assistant":
             goal = goal or (text if role == "user" else None) or None
             texts += [text] if text else []
-            shown += pictures_of(turn)
+            shown += collect_pictures(turn)
             continue
         steps += [Step(Observation(picture), _LOOK) for picture in shown[:-1]]
         seen = _state(texts, shown)
@@ -87,10 +87,10 @@ def carried(
     root: str | os.PathLike[str] | None = None,
     place: str,
 ) -> Item:
-    """What the row's column stands for (see `item_of`); with `column` None, the conversation. Raises UsageError without it."""
+    """What the row's column stands for (see `from_value`); with `column` None, the conversation. Raises UsageError without it."""
     if column is None:
         return chat_item(messages, place=place)
-    return item_of(column_of(row, column), root=root, place=place)
+    return from_value(get_column(row, column), root=root, place=place)
 
 
 def _state(texts: Sequence[str], shown: Sequence[Any]) -> Observation:
@@ -110,4 +110,4 @@ def _call(call: Mapping[str, Any]) -> str:
 
 def _digest(goal: str, steps: Sequence[Step], final: Observation | None) -> str:
     seen = [(step.observation.screenshot, step.observation.text, step.action) for step in steps]
-    return f"chat-{digest_of((goal, seen, final))}"
+    return f"chat-{compute_digest((goal, seen, final))}"

@@ -34,8 +34,8 @@ def judge_scorer(
 
     Args:
         judge: A reward, or what `prill.reward` takes.
-        column: Where in the sample's metadata the trajectory is (see `item_of`). None: the sample's messages are judged.
-        root: The folder that paths are relative to, as in `item_of`.
+        column: Where in the sample's metadata the trajectory is (see `from_value`). None: the sample's messages are judged.
+        root: The folder that paths are relative to, as in `from_value`.
         **options: Options for `prill.reward`.
 
     Returns:

@@ -16,7 +16,7 @@ from typing import Any
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine, Item
 from prill.refine.rewards.reward import Reward, RewardResult
-from prill.refine.rewards.travel import COLUMN, column_of, item_of, single_step
+from prill.refine.rewards.serialization import COLUMN, from_value, get_column, single_step
 
 _log = logging.getLogger("prill.rewards")
 
@@ -31,9 +31,9 @@ class TRLReward:
 
     Args:
         reward: The reward.
-        column: The column of the batch with the trajectories (see `item_of`). None: the completion alone is judged.
+        column: The column of the batch with the trajectories (see `from_value`). None: the completion alone is judged.
         images: The column with the prompt's images.
-        root: The folder that paths are relative to, as in `item_of`.
+        root: The folder that paths are relative to, as in `from_value`.
         name: The function's name in the trainer's logs.
     """
 
@@ -95,16 +95,16 @@ class TRLReward:
         if environments and all(hasattr(environment, "trajectory") for environment in environments):
             values: Sequence[Any] = [environment.trajectory for environment in environments]
         elif self.column is not None:
-            values = column_of(columns, self.column)
+            values = get_column(columns, self.column)
         else:
             return self._completed(completions, prompts, columns)
         if len(values) != len(completions):
             raise UsageError(f"there are {len(completions)} completions, and {len(values)} trajectories")
-        return [item_of(value, root=self.root, place=f"row {i}") for i, value in enumerate(values)]
+        return [from_value(value, root=self.root, place=f"row {i}") for i, value in enumerate(values)]
 
     def _completed(self, completions: Sequence[Any], prompts: Sequence[Any] | None, columns: dict[str, Any]) -> list[Item]:
         if prompts is None:  # ms-swift has the whole conversation in a column, the completion at its end
-            prompts = [_without_reply(messages) for messages in column_of(columns, "messages")]
+            prompts = [_without_reply(messages) for messages in get_column(columns, "messages")]
         pictures = columns.get(self.images) or columns.get("image") or [()] * len(completions)
         items: list[Item] = []
         for i, (prompt, completion, shown) in enumerate(zip(prompts, completions, pictures, strict=True)):

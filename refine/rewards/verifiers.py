@@ -57,7 +57,7 @@ def _classes() -> dict[str, type[Any]]:
             item = await asyncio.to_thread(
                 carried, row, self.config.column, messages, root=self.config.root, place=f"task {task.idx}"
             )
-            result = await _reward_of(self.config).result(item)
+            result = await _make_reward(self.config).result(item)
             _record(self, trace, result)
             assert result.reward is not None  # it raises instead
             return result.reward
@@ -67,7 +67,7 @@ def _classes() -> dict[str, type[Any]]:
     return {"PrillJudge": PrillJudge, "PrillJudgeConfig": PrillJudgeConfig}
 
 
-def _reward_of(config: Any) -> Reward:
+def _make_reward(config: Any) -> Reward:
     """The reward that a configuration describes, made once: verifiers makes a judge for every sample."""
     return _made(config.model_dump_json())
 

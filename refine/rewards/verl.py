@@ -2,7 +2,7 @@
 
     import prill
     from prill.refine.rewards import compute_score_of
-    compute_score = compute_score_of(prill.reward("vlm", model="gpt-4o"))
+    compute_score = make_compute_score(prill.reward("vlm", model="gpt-4o"))
 
 `reward.custom_reward_function.path` names that file. The reward manager is to be `naive`: `rate_limited` turns every error and
 its own time-out into a reward of 0.
@@ -18,12 +18,12 @@ from typing import Any
 from prill.errors import InputError
 from prill.io.store import BadLine, Item
 from prill.refine.rewards.reward import Reward
-from prill.refine.rewards.travel import COLUMN, column_of, item_of, single_step
+from prill.refine.rewards.serialization import COLUMN, from_value, get_column, single_step
 
 ComputeScore = Callable[..., Coroutine[Any, Any, dict[str, float]]]
 
 
-def compute_score_of(
+def make_compute_score(
     reward: Reward,
     *,
     key: str | None = COLUMN,
@@ -37,10 +37,10 @@ def compute_score_of(
 
     Args:
         reward: The reward.
-        key: Where in `extra_info` the trajectory is (see `item_of`): from the data set, or from the `extra_fields` of an agent
+        key: Where in `extra_info` the trajectory is (see `from_value`): from the data set, or from the `extra_fields` of an agent
             loop. None: the completion alone is judged.
         goal: Where in `extra_info` the goal is, if `key` is None.
-        root: The folder that paths are relative to, as in `item_of`.
+        root: The folder that paths are relative to, as in `from_value`.
 
     Returns:
         The coroutine function. It returns the reward as `score`, and numbers that verl logs, always under the same keys.
@@ -63,8 +63,8 @@ def compute_score_of(
     def item_in(solution: str, extra: Mapping[str, Any]) -> Item:
         place = f"extra_info {extra.get('index', '')}".rstrip()
         if key is not None:
-            return item_of(column_of(extra, key), root=root, place=place)
-        asked = str(column_of(extra, goal))
+            return from_value(get_column(extra, key), root=root, place=place)
+        asked = str(get_column(extra, goal))
         try:
             return single_step(asked, solution)
         except InputError as error:

@@ -137,7 +137,7 @@ def plan_training(
     fitting = [s for s in read.samples if limit is None or sum(lengths[s.line]) <= limit]
     _expect_fitting(spec, read, fitting, lengths, limit)
     learnt, held_out = split(fitting, spec.held_out)
-    facts = foretold(
+    facts = estimate_run(
         spec,
         base,
         Path(output),
@@ -216,7 +216,7 @@ def _picture_tokens(base: Base, sizes: Sequence[tuple[int, int]]) -> int:
     return sum(counts.num_image_tokens)
 
 
-def foretold(
+def estimate_run(
     spec: TrainSpec,
     base: Base,
     output: Path,

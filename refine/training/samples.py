@@ -20,7 +20,7 @@ from prill.config.registry import OptionError
 from prill.errors import InputError, UsageError
 from prill.io.checksums import expect_folder_unchanged
 from prill.io.images import file_hash, open_checked
-from prill.io.lines import folder_of, read_lines
+from prill.io.lines import read_lines, resolve_folder
 
 _MAX_NAMED = 5
 
@@ -89,7 +89,7 @@ def read_rows(path: str | os.PathLike[str], *, pictures: bool = False) -> Rows:
     Raises UsageError that names the lines which are broken: what is learnt from is not guessed.
     """
     expect_folder_unchanged(path)
-    folder, digest = folder_of(path), hashlib.sha256()
+    folder, digest = resolve_folder(path), hashlib.sha256()
     samples: list[Sample] = []
     problems: list[str] = []
     for line in read_lines(path):

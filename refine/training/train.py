@@ -304,9 +304,7 @@ def _figures(trainer: Any, seconds: float) -> dict[str, Any]:
     return {"steps": trainer.state.global_step, "seconds": round(seconds, 1), "losses": losses, "held_out_losses": held_out}
 
 
-def model_card(
-    spec: TrainSpec, recipe: Recipe, plan: RecipePlan, about: Mapping[str, Any], figures: Mapping[str, Any]
-) -> str:
+def model_card(spec: TrainSpec, recipe: Recipe, plan: RecipePlan, about: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
     """What a person should know of the adapter: made of what, how, and with which losses."""
     facts, adapter = plan.facts, spec.method != "full"
     settings = "\n".join(f"| {name} | {value} |" for name, value in spec.settings().items())

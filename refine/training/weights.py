@@ -18,7 +18,7 @@ from prill.errors import EndpointError, MissingExtraError, UsageError
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
-from prill.models.local.weights import cause_of, library_errors
+from prill.models.local.weights import error_cause, library_errors
 from prill.refine.training.spec import TrainSpec
 
 # Parts of a model that look at pictures, and what joins them to the language model.
@@ -197,13 +197,13 @@ def adapter_config(model: Any, spec: TrainSpec) -> Any:
         chosen: dict[str, Any] = {"target_modules": "all-linear"}
     elif spec.targets in KINDS_OF_TARGETS:
         eyes = EYES if any(re.fullmatch(EYES, name) for name, _ in model.named_modules()) else None
-        chosen = {"target_modules": sorted({_kind_of(name) for name in found}), "exclude_modules": eyes}
+        chosen = {"target_modules": sorted({_kind_from_name(name) for name in found}), "exclude_modules": eyes}
     else:
         chosen = {"target_modules": spec.targets}
     return peft.LoraConfig(r=spec.rank, lora_alpha=spec.scale, lora_dropout=spec.dropout, task_type="CAUSAL_LM", **chosen)
 
 
-def _kind_of(name: str) -> str:
+def _kind_from_name(name: str) -> str:
     """The end of a layer's name that it shares with those of other blocks; a number alone would name blocks themselves."""
     *before, last = name.split(".")
     return f"{before[-1]}.{last}" if last.isdigit() and before else last
@@ -247,7 +247,7 @@ def model_failures(name: str) -> Iterator[None]:
     except MissingExtraError:
         raise
     except library_errors() as error:
-        raise EndpointError(f"model {name} cannot be used: {cause_of(error)}") from error
+        raise EndpointError(f"model {name} cannot be used: {error_cause(error)}") from error
 
 
 def _refuse_old(name: str, raw: dict[str, Any], spec: TrainSpec) -> None:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from prill.actions.elements import element_id, element_of
+from prill.actions.elements import element_id, find_element
 from prill.emulators.widgets import Widget, describe
 
 WEBARENA = """Tab 0 (current): One Stop Market
@@ -65,7 +65,7 @@ PHONE = describe(
     ],
 )
 def test_element_named_by_its_page(text: str, page: str, element: str) -> None:
-    assert element_of(text, page) == element
+    assert find_element(text, page) == element
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,13 @@ def test_element_named_by_its_page(text: str, page: str, element: str) -> None:
     ],
 )
 def test_element_not_guessed(text: str, page: str) -> None:
-    assert element_of(text, page) is None
+    assert find_element(text, page) is None
 
 
 def test_element_name_is_cut_when_long() -> None:
-    assert element_of("click [1]", f"[1] link '{'a' * 500}'") == f"link '{'a' * 120}…'"
+    assert find_element("click [1]", f"[1] link '{'a' * 500}'") == f"link '{'a' * 120}…'"
     page = "[1] link ''\n" + "\tStaticText 'abc'\n" * 1000
-    assert element_of("click [1]", page) == f"link '{' '.join(['abc'] * 50)[:120]}…'"
+    assert find_element("click [1]", page) == f"link '{' '.join(['abc'] * 50)[:120]}…'"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_element_name_is_cut_when_long() -> None:
 )
 def test_element_in_linear_time(page: str) -> None:
     began = time.process_time()
-    element_of("click [1]", page)
+    find_element("click [1]", page)
     element_id("click" + " " * 1_000_000)
     element_id("a" * 1_000_000)
     assert time.process_time() - began < 5

@@ -10,7 +10,7 @@ from prill.actions.phone import (
     android_text,
     dual_point,
     dual_points,
-    finger_of,
+    finger_path,
     parse_android,
     typed_lines,
 )
@@ -49,8 +49,8 @@ def test_actions_written_as_they_are_read(action: Action, text: str) -> None:
 
 def test_directions_are_the_papers_swipes() -> None:
     assert android_text(Action("swipe", value="up")).endswith("Touch Point: (0.5000, 0.5000), Lift Point: (0.5000, 0.2000)")
-    assert finger_of(Action("scroll", value="down")) == SWIPES["up"]
-    assert finger_of(Action("scroll", value="sideways")) is None
+    assert finger_path(Action("scroll", value="down")) == SWIPES["up"]
+    assert finger_path(Action("scroll", value="sideways")) is None
 
 
 def test_impossible_task_keeps_its_text() -> None:
@@ -64,7 +64,7 @@ def test_impossible_task_keeps_its_text() -> None:
 @pytest.mark.parametrize("way", ["up", "down", "left", "right"])
 @pytest.mark.parametrize("start", [(0.0, 0.0), (1.0, 1.0), (0.5, 0.02), (0.98, 0.5)])
 def test_swipe_from_edge_keeps_its_length(way: str, start: tuple[float, float]) -> None:
-    finger = finger_of(Action("swipe", value=way, point=start))
+    finger = finger_path(Action("swipe", value=way, point=start))
     assert finger is not None
     (x1, y1), (x2, y2) = finger
     (a1, b1), (a2, b2) = SWIPES[way]

@@ -16,7 +16,7 @@ import prill
 from prill.batches import BatchFolder, collect, fetch, submit, write
 from prill.batches.anthropic import now
 from prill.batches.folder import MANIFEST
-from prill.batches.jobs import api_of
+from prill.batches.jobs import detect_api
 from prill.errors import EndpointError, MissingExtraError
 from prill.io.store import read_verdicts
 from prill.protocols import Evaluator
@@ -155,5 +155,5 @@ async def test_missing_package_is_named(trajectories: Path, tmp_path: Path, monk
 
 def test_address_tells_the_api() -> None:
     addresses = {"https://api.anthropic.com/v1/": "anthropic", "https://anthropic.com.example/v1": "openai"}
-    assert {url: api_of(url) for url in addresses} == addresses
-    assert api_of("http://localhost:8000/v1") == "openai"
+    assert {url: detect_api(url) for url in addresses} == addresses
+    assert detect_api("http://localhost:8000/v1") == "openai"

@@ -87,10 +87,10 @@ def test_log_repairs_and_refuses_like_verdicts(tmp_path: Path) -> None:
     with CaptionLog(path, "vlm m") as log:
         assert [log.lasting_key(caption(color).id) is not None for color in (red, blue)] == [True, False]
         log.append(caption(blue))
-        log.append(caption(red, "anew"))
+        log.append(caption(red, "ask_again"))
     assert [(line.id, line.caption) for line in read_captions(path)] == [
         (caption(blue).id, "words"),
-        (caption(red).id, "anew"),
+        (caption(red).id, "ask_again"),
     ]
     with pytest.raises(UsageError, match=r"holds captions of another captioner \(name vlm m there, vlm n now\)"):
         CaptionLog(path, "vlm n")

@@ -14,7 +14,7 @@ from PIL import ImageDraw
 
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog
-from prill.captioner.training import CAPTIONS, DECISIONS, TrainingSpec, TrainingTally, is_english, looks_of, training_data
+from prill.captioner.training import CAPTIONS, DECISIONS, TrainingSpec, TrainingTally, image_hashes, is_english, training_data
 from prill.captioner.vision import VLMCaptioner
 from prill.errors import TruncatedError, UsageError
 from prill.protocols import Image, Message
@@ -188,6 +188,8 @@ def test_language_rule(text: str, english: bool | None) -> None:
 
 
 def test_looks_differ_with_pages_not_words(tmp_path: Path) -> None:
-    bits = [looks_of(str(tmp_path / draw(tmp_path / f"{i}.png", *page))) for i, page in enumerate([(1,), (1, "typed"), (2,)])]
+    bits = [
+        image_hashes(str(tmp_path / draw(tmp_path / f"{i}.png", *page))) for i, page in enumerate([(1,), (1, "typed"), (2,)])
+    ]
     near, far = ((bits[0] ^ other).tolist() for other in bits[1:])
     assert sum(map(int.bit_count, near)) <= 10 < sum(map(int.bit_count, far))

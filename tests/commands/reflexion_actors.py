@@ -17,7 +17,7 @@ from functools import cache
 
 from prill.actions.webarena import parse_action, write_action
 from prill.emulators.shop import shop_configs, shop_solutions
-from prill.emulators.shop.play import line_of
+from prill.emulators.shop.play import format_line
 from prill.models.ledger import Ledger, Price
 from prill.policies.miniwob_text import TextPage
 from prill.policies.react import React
@@ -110,7 +110,7 @@ def _on_shop(number: int, user: str, right: bool, fresh: bool) -> str:
     solution = shop_solutions()[number]
     action: Action = parse_action((solution.right if right else solution.wrong)[_at[key]])
     if action.target is not None:
-        line = line_of(action.target, user)
+        line = format_line(action.target, user)
         if line is None:
             return "scroll [down]"
         _at[key] += 1

@@ -15,7 +15,7 @@ import prill
 from prill.cli import main
 from prill.errors import UsageError
 from prill.evaluators import task_names
-from prill.evaluators.meta import agreement_of, pair
+from prill.evaluators.meta import measure_agreement, pair
 from prill.io.store import encode, encode_trajectory, read_trajectories
 from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
 
@@ -315,6 +315,6 @@ def test_python_and_the_command_draw_the_same_tasks(tmp_path: Path, capsys: pyte
     paths = [str(tmp_path / f"{name}.jsonl") for name in "vlt"]
     assert main(["agree", *paths[:2], "--trajectories", paths[2], "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    result = agreement_of(pair(verdicts, labels), task_names(read_trajectories(paths[2])))
+    result = measure_agreement(pair(verdicts, labels), task_names(read_trajectories(paths[2])))
     assert said["clusters"] == result.clusters == 4
     assert said["figures"] == json.loads(encode(result.figures))

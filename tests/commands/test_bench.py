@@ -21,7 +21,7 @@ from prill.cli.derive import derive
 from prill.config.registry import load_object
 from prill.emulators.miniwob.config import MiniWobConfig
 from prill.io.store import read_trajectories
-from prill.papers.bench import read_paper, tasks_of
+from prill.papers.bench import list_tasks, read_paper
 from prill.papers.bench.run import BenchConfig, bench, choose
 from prill.types import Trajectory
 
@@ -155,7 +155,7 @@ def chosen(*words: str) -> tuple[Played, list[str]]:
 def test_an_agent_of_a_paper_has_its_settings() -> None:
     args, papers = chosen("miniwob", "--policy", "structured-reflection")
     assert (args.tasks.split(","), args.seeds, args.trials) == (
-        list(tasks_of(read_paper("structured-reflection"))),
+        list(list_tasks(read_paper("structured-reflection"))),
         "1000-1024",
         5,
     )

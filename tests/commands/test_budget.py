@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def kind_of(body: dict[str, object]) -> str:
+def detect_kind(body: dict[str, object]) -> str:
     text = json.dumps(body)
     return "judge" if "response_format" in body else "lesson" if "do better at its next attempt" in text else "policy"
 
@@ -51,7 +51,7 @@ def test_reflexion_has_one_budget_for_all_its_models(prill: Prill, folder: Path)
         words = ("reflexion", "counter.py:Counter", "--tasks", "tasks.jsonl", "--policy", "react", "--judge", "modular")
         words = (*words, "--judge.captioner", "text", "--attempts", "2", "-o", "out", "--prices", "p.toml", *endpoint.words)
         prill(*words, "--budget-usd", 8.5 * CALL)
-        kinds = [kind_of(body) for body in endpoint.bodies]
+        kinds = [detect_kind(body) for body in endpoint.bodies]
         assert len(kinds) == 9, kinds
         assert kinds.count("policy") == 6 and kinds.count("judge") == 3, "the judge spends the same budget"
         spent = json.loads((folder / "out" / "spending.json").read_text())

@@ -71,7 +71,7 @@ def test_calibration_alone_tells_the_errors(files: tuple[Path, Path, Path], pril
     Path("old.json").write_text(json.dumps(made))
     old = prill("simulate-retries", "--calibration", "old.json", "-o", "sim")
     assert (old.returncode, old.stderr.count("\n")) == (2, 1)
-    assert "is of an earlier version" in old.stderr and "make it anew with `prill calibrate`" in old.stderr
+    assert "is of an earlier version" in old.stderr and "make it again with `prill calibrate`" in old.stderr
 
 
 def test_costs_choose_the_threshold(files: tuple[Path, Path, Path], prill: Prill) -> None:

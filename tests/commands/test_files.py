@@ -56,7 +56,7 @@ def files(tmp_path: Path) -> dict[str, bytes]:
 FAIL = ("--judge", "always-fail")
 WRITERS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "score": (("score", "t.jsonl", *FAIL, "-o"), {"v.jsonl"}),
-    "score anew": (("score", "t.jsonl", *FAIL, "--no-resume", "-o"), {"v.jsonl"}),
+    "score again": (("score", "t.jsonl", *FAIL, "--no-resume", "-o"), {"v.jsonl"}),
     "fit": (("fit", "t.jsonl", "l.jsonl", "--kind", "prior", "-o"), {"prior.json"}),
     "calibrate": (("calibrate", "v.jsonl", "l.jsonl", "-o"), {"calibration.json"}),
     "calibrate, plotted": (("calibrate", "v.jsonl", "l.jsonl", "-o", "new.json", "--plot"), {"c.svg"}),

@@ -100,7 +100,7 @@ def test_scored_verdict_beats_an_unscored_one(tmp_path: Path) -> None:
 
 
 def test_newest_line_of_a_file_counts(tmp_path: Path) -> None:
-    # What a run that was killed leaves behind: a verdict made anew stands below the old one.
+    # What a run that was killed leaves behind: a verdict made again stands below the old one.
     file = write(tmp_path / "1", line("a", key="old", success=False), line("a", key="new"))
     merge_verdicts([file], tmp_path / "out")
     assert [(v.key, v.success) for v in read_verdicts(tmp_path / "out")] == [("new", True)]

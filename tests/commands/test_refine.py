@@ -20,7 +20,7 @@ from prill.cli import main
 from prill.config import merged
 from prill.io.store import read_labels
 from prill.refine.filtered_bc import Study, check_folder
-from prill.refine.results import outcomes_of
+from prill.refine.results import read_outcomes
 from prill.runs.filtered_bc import Episodes, Rollouts, plan_filtered_bc
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "filtered_bc" / "miniwob.toml"
@@ -93,7 +93,7 @@ def test_example_is_a_study_of_three_arms() -> None:
     study = Study.load(EXAMPLE)
     Rollouts(study)
     assert [arm.name for arm in study.arms] == ["self-training", "filtered"]  # beside the untrained policy
-    assert len(study.episodes["tasks"]) == 12 and study.training_of(1).steps >= 100  # type: ignore[operator]
+    assert len(study.episodes["tasks"]) == 12 and study.make_training(1).steps >= 100  # type: ignore[operator]
 
 
 # As they were recorded before studies were configurations: the table, `study.json`, and some ids of each kind of episodes.
@@ -194,5 +194,5 @@ def test_figures_are_those_recorded(short: Path) -> None:
     for score, folder in zip(results["scores"], (short / "base", short / ROUND), strict=True):
         labels = [label.success for label in read_labels(folder / "evaluation" / "labels.jsonl")]
         assert (score["successes"], score["n"]) == (sum(map(bool, labels)), len(labels)) == (score["successes"], 24)
-    assert outcomes_of(short / "base" / "evaluation").keys() == outcomes_of(short / ROUND / "evaluation").keys()
+    assert read_outcomes(short / "base" / "evaluation").keys() == read_outcomes(short / ROUND / "evaluation").keys()
     assert (short / "success-by-round.svg").read_text().startswith("<svg ")

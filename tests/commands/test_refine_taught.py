@@ -112,7 +112,7 @@ def table(**policy: object) -> dict[str, object]:
 def test_adapters_go_to_the_model_of_a_policy(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     study = Study.read(table(name="react", model=f"local:{tmp_path}", batch=4, reasoning=False))
-    assert study.training_of(0).model == str(tmp_path)
+    assert study.make_training(0).model == str(tmp_path)
     config = Rollouts(study).episodes(tmp_path, {**study.episodes, **study.evaluation}, tmp_path / "adapter").config
     options = {"model": f"local:{tmp_path}", "batch": 4, "reasoning": False, "adapter": str(tmp_path / "adapter")}
     assert config.policy == PolicyConfig("react", **options)

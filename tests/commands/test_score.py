@@ -85,8 +85,8 @@ def test_plan_skips_done_and_names_unusable(prill: Prill, server: MockServer, tm
     found = json.loads(result.stdout)
     assert (found["trajectories"], found["done"], found["broken"], found["calls"]) == (2, 4, 1, 2)
     assert "t.jsonl:7: missing field" in result.stderr
-    anew = json.loads(prill("score", "t.jsonl", *words(server, "--dry-run", "--json", "--no-resume")).stdout)
-    assert anew["trajectories"] == 6
+    again = json.loads(prill("score", "t.jsonl", *words(server, "--dry-run", "--json", "--no-resume")).stdout)
+    assert again["trajectories"] == 6
 
 
 def test_budget_stops_a_later_run_goes_on(prill: Prill, server: MockServer, tmp_path: Path) -> None:

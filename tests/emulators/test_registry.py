@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from prill.config.registry import options_of, read_options
+from prill.config.registry import list_options, read_options
 from prill.emulators.android.environment import Android, AndroidSpec
 from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.emulators.ios.environment import IosSpec
@@ -76,7 +76,7 @@ def test_every_option_has_a_description() -> None:
     missing = [
         f"{name}: {option.name}"
         for name in ENVIRONMENTS.entries
-        for option in options_of(ENVIRONMENTS.maker(name)).values()
+        for option in list_options(ENVIRONMENTS.maker(name)).values()
         if option.name not in given and not option.description
     ]
     assert not missing
@@ -84,7 +84,7 @@ def test_every_option_has_a_description() -> None:
 
 @pytest.mark.parametrize("name", ENVIRONMENTS.entries)
 def test_every_option_can_be_checked(name: str) -> None:
-    for option in options_of(ENVIRONMENTS.maker(name)).values():
+    for option in list_options(ENVIRONMENTS.maker(name)).values():
         if option.name == "phone":  # a protocol
             continue
         with pytest.raises(msgspec.ValidationError):
@@ -92,4 +92,4 @@ def test_every_option_can_be_checked(name: str) -> None:
 
 
 def test_flat_options_are_those_of_the_spec() -> None:
-    assert {option.name for option in options_of(IosSpec).values()} <= set(options_of(ENVIRONMENTS.maker("ios")))
+    assert {option.name for option in list_options(IosSpec).values()} <= set(list_options(ENVIRONMENTS.maker("ios")))

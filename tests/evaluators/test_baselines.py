@@ -59,7 +59,7 @@ async def test_oracle_abstains_without_label() -> None:
         oracle(labels)
     judge = oracle(labels, "human")
     other = oracle([LabelRecord(id="a", success=False, source="human")])
-    assert judge.info != other.info, "other labels, other verdicts: a run that is taken up makes them anew"
+    assert judge.info != other.info, "other labels, other verdicts: a run that is taken up makes them again"
     assert (await judge(run(id="a"))).success is True
     assert [(await judge(run(id=id))).unscored for id in ("b", "c")] == ["no_evidence"] * 2
 

@@ -6,7 +6,7 @@ import pytest
 
 from prill.actions.ending import CLAIMED_SUCCESS, claim_in
 from prill.evaluators.baselines import SelfReport
-from prill.evaluators.claims import stance_of
+from prill.evaluators.claims import parse_stance
 from prill.evaluators.evidence import without_claims
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -173,17 +173,17 @@ def run(answer: str | None, **metadata: object) -> Trajectory:
 
 @pytest.mark.parametrize("answer", ADMISSIONS)
 def test_admission_is_no_success(answer: str) -> None:
-    assert stance_of(answer)[0] == "admission"
+    assert parse_stance(answer)[0] == "admission"
 
 
 @pytest.mark.parametrize("answer", CLAIMS)
 def test_answer_is_a_claim(answer: str) -> None:
-    assert stance_of(answer)[0] == "claim"
+    assert parse_stance(answer)[0] == "claim"
 
 
 @pytest.mark.parametrize("answer", UNCLEAR)
 async def test_doubtful_answer_is_unscored(answer: str) -> None:
-    assert stance_of(answer)[0] == "unclear"
+    assert parse_stance(answer)[0] == "unclear"
     assert (await SelfReport()(run(answer))).unscored == "no_evidence"
 
 
@@ -223,4 +223,4 @@ def test_flag_among_the_arguments_of_a_call(arguments: dict[str, object], flag: 
 
 def test_long_answer_is_read_in_no_time() -> None:
     for part in ("not ", "i could not ", "a's 'b ", "captcha ", "n't been ", "unable ", "“", "无"):
-        assert stance_of(part * 20_000)[0] in ("claim", "admission", "unclear")
+        assert parse_stance(part * 20_000)[0] in ("claim", "admission", "unclear")

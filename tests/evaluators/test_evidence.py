@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.evaluators.evidence import action_history, action_text, claims, frames_of, request, without_claims
+from prill.evaluators.evidence import action_history, action_text, claims, request, select_frames, without_claims
 from prill.models.prompts import NONCE, clean, quoted, shorten
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
@@ -239,20 +239,20 @@ FRAMES = [
 
 @pytest.mark.parametrize(("shades", "actions", "places"), FRAMES)
 def test_frames_are_those_that_tell(tmp_path: Path, shades: str, actions: tuple[Action, ...], places: str) -> None:
-    frames = frames_of(pictured(tmp_path, shades, *actions), None)
+    frames = select_frames(pictured(tmp_path, shades, *actions), None)
     assert "".join(Path(state.screenshot or "").stem for _, state in frames) == places
 
 
 def test_missing_file_is_a_frame(tmp_path: Path) -> None:
     run = pictured(tmp_path, "aa", CLICK)
     (tmp_path / "0.png").unlink()
-    assert len(frames_of(run, None)) == 2, "the error is for whoever sends it"
+    assert len(select_frames(run, None)) == 2, "the error is for whoever sends it"
 
 
 def test_frames_of_say_their_place() -> None:
     steps = tuple(Step(Observation(screenshot=f"{i}.png" if i != 1 else None), Action("click")) for i in range(3))
     trajectory = Trajectory(id="a", task=Task(goal="g"), steps=steps, final=Observation(screenshot="end.png"))
-    frames = [(when, frame.screenshot) for when, frame in frames_of(trajectory, 3)]
+    frames = [(when, frame.screenshot) for when, frame in select_frames(trajectory, 3)]
     assert frames == [
         ("before action 1 of 3", "0.png"),
         ("before action 3 of 3", "2.png"),

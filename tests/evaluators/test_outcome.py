@@ -13,7 +13,7 @@ from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
 from prill.errors import ContextTooLongError, UsageError
-from prill.evaluators.judgement import Judgement, verdict_of
+from prill.evaluators.judgement import Judgement, make_verdict
 from prill.evaluators.meta import reference_action, reference_verdict
 from prill.evaluators.outcome import CaptionJudge, VLMJudge
 from prill.models.client import OpenAIModel
@@ -376,5 +376,5 @@ async def test_calls_side_by_side_are_own_time() -> None:
 
     with MockServer(latency=0.1) as server:
         model = OpenAIModel("mock", base_url=server.base_url, concurrency=2)
-        verdict = await verdict_of(CaptionJudge(model, Given()), trajectory(), four_calls)
+        verdict = await make_verdict(CaptionJudge(model, Given()), trajectory(), four_calls)
     assert verdict.seconds >= 0.2  # while two wait, the others run

@@ -17,7 +17,7 @@ from prill.captioner import TextState
 from prill.config.registry import OptionError
 from prill.evaluators import JUDGES, CaptionJudge, EvidenceOnly, VLMJudge, Vote
 from prill.models import OpenAIModel
-from prill.protocols import concurrency_of, every_judge
+from prill.protocols import every_judge, get_concurrency
 from prill.testing import MockServer, ScriptedModel
 
 RUN = Trajectory(id="a", task=Task(goal="Buy tea. truth=success", platform="web"), final=Observation(text="ordered"))
@@ -142,7 +142,7 @@ def test_model_options_beside_the_judge() -> None:
         assert isinstance(made, VLMJudge)
         assert isinstance(made.model, OpenAIModel)
         assert made.model.endpoint.base_url == "http://here/v1"
-        assert concurrency_of(made) == 3
+        assert get_concurrency(made) == 3
 
 
 def test_parts_inherit_the_model() -> None:

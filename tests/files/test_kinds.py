@@ -10,7 +10,7 @@ import pytest
 from prill.errors import UsageError
 from prill.io.kinds import trajectory_files
 from prill.io.schemas import check_file
-from prill.io.store import Intake, encode, read_labels, read_trajectories
+from prill.io.store import TrajectoryReader, encode, read_labels, read_trajectories
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 
@@ -37,7 +37,7 @@ def test_trajectories_come_by_name(folder: Path) -> None:
     assert files == ["other.jsonl", f"{folder}/a.jsonl.gz", f"{folder}/b.jsonl"]
     assert notes == [f"{folder}: not read as trajectories: labels.jsonl (labels), v.jsonl (verdicts)"]
     assert [item.id for item in read_trajectories(folder)] == ["a", "b1", "b2"]
-    places = [place for place, _ in Intake([folder])]
+    places = [place for place, _ in TrajectoryReader([folder])]
     assert places == [f"{folder}/a.jsonl.gz:1", f"{folder}/b.jsonl:1", f"{folder}/b.jsonl:2"]
 
 
@@ -51,7 +51,7 @@ def test_interrupted_attempts_are_left_out(tmp_path: Path) -> None:
 def test_another_kind_of_file_is_named(folder: Path) -> None:
     for name, holds in (("labels.jsonl", "labels"), ("v.jsonl", "verdicts")):
         with pytest.raises(UsageError, match=f"{name}: holds {holds}, not trajectories; name another file"):
-            list(Intake([folder / name]))
+            list(TrajectoryReader([folder / name]))
     (folder / "c.json").write_text('{"format": "prill calibration 1"}')
     with pytest.raises(UsageError, match="holds a calibration, not labels"):
         list(read_labels(folder / "c.json"))

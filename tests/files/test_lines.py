@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from prill.errors import InputError, UsageError
-from prill.io.lines import folder_of, forget_streams, open_lines, read_lines
+from prill.io.lines import forget_streams, open_lines, read_lines, resolve_folder
 from prill.io.store import read_trajectories
 
 RECORDS = [{"id": str(i), "task": {"goal": f"line\nof {i} {{"}, "steps": []} for i in range(3)]
@@ -90,7 +90,7 @@ def test_standard_input_is_opened_often(packed: bool, monkeypatch: pytest.Monkey
         assert first.readline() == second.readline()
         assert first.read() == second.read()
     assert [item.id for item in read_trajectories("-")] == ["0", "1", "2"]
-    assert folder_of("-") == tmp_path.resolve()
+    assert resolve_folder("-") == tmp_path.resolve()
 
 
 def test_a_named_pipe_is_opened_often(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from prill.errors import UsageError
-from prill.io.outputs import check_output, content_of, write_output, writing
+from prill.io.outputs import check_output, read_content, write_output, writing
 
 OLD = b'{"id": "a", "success": true}\n'
 
@@ -100,5 +100,5 @@ def test_a_long_line_is_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"\n", b'{"id":"a","tas', LONG[:-2]])
 def test_nothing_whole_may_be_replaced(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(data)
-    assert content_of(tmp_path / "f") == ""
+    assert read_content(tmp_path / "f") == ""
     check_output(tmp_path / "f", "a report")

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 
 from prill.datasets.formats import FORMATS, agentoccam, agentrewardbench
-from prill.io.kinds import object_of
+from prill.io.kinds import parse_object
 from prill.io.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 from tests.datasets.formats import (
@@ -83,7 +83,7 @@ def agent_eval_refine(root: Path) -> Sample:
     def log(change: bytes) -> bytes:
         data = as_json([records[0], edited_value(records[1], change), records[2]])
         # All runs are one text: where it is no JSON there is no run to keep.
-        return data if object_of(b'{"runs":' + data + b"}") else as_json([records[0], 0, records[2]])
+        return data if parse_object(b'{"runs":' + data + b"}") else as_json([records[0], 0, records[2]])
 
     sample.files.append((root / "trajectory_log.json", log))
     sample.json(root / "meta.json")
@@ -103,7 +103,7 @@ def released_ios(root: Path) -> Sample:
 
     def log(change: bytes) -> bytes:
         data = as_json([records[0], edited_value(records[1], change), records[2]])
-        return data if object_of(b'{"runs":' + data + b"}") else as_json([records[0], 0, records[2]])
+        return data if parse_object(b'{"runs":' + data + b"}") else as_json([records[0], 0, records[2]])
 
     sample.files.append((root / "ios/trajectory_log.json", log))
     sample.bytes(root / "ios/evals/v0.jsonl")
@@ -119,7 +119,7 @@ def screenshots(root: Path) -> Sample:
 
     def pairs(change: bytes) -> bytes:
         data = as_json([rows[0], edited_value(rows[1], change), rows[2]])
-        return data if object_of(b'{"rows":' + data + b"}") else as_json([rows[0], 0, rows[2]])
+        return data if parse_object(b'{"rows":' + data + b"}") else as_json([rows[0], 0, rows[2]])
 
     sample.files.append((root / "final.json", pairs))
     return sample

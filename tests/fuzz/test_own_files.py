@@ -26,11 +26,11 @@ from prill.evaluators.meta.corrections import correct, load_corrections
 from prill.evaluators.registry import make_judge
 from prill.evaluators.rubric import read_rubrics
 from prill.io.schemas import check_file
-from prill.io.store import Intake, encode, read_labels, read_lines, read_trajectories, read_verdicts
+from prill.io.store import TrajectoryReader, encode, read_labels, read_lines, read_trajectories, read_verdicts
 from prill.io.tables import table
 from prill.io.truth import gold_labels
 from prill.io.verdict_log import VerdictLog
-from prill.models.ledger import price_of
+from prill.models.ledger import find_price
 from prill.models.prompts import prompt_set
 from prill.runs.rollout.cases import read_plan
 from prill.scoring.scorer import score_files
@@ -118,8 +118,8 @@ def between(path: Path, line: Callable[[str], bytes], middle: bytes) -> Path:
 def test_trajectories_lose_no_line(tmp_path: Path, change: bytes) -> None:
     path, output = between(tmp_path / "t.jsonl", trajectory, edited_json(RECORD, change)), tmp_path / "v.jsonl"
     output.unlink(missing_ok=True)
-    with bounded(), closing(Intake([path])) as intake:
-        items = [item for _, item in intake]
+    with bounded(), closing(TrajectoryReader([path])) as reader:
+        items = [item for _, item in reader]
         asyncio.run(score_files([path], Constant(False), output))
         verdicts = {v.id: v for v in read_verdicts(output)}
     assert len(items) == sum(1 for _ in read_lines(path)) == len(verdicts)
@@ -316,7 +316,7 @@ def prompted(path: Path) -> None:
 
 SETTINGS: dict[str, tuple[str, Callable[[], bytes], Callable[[Path], object]]] = {
     "judge": ("j.toml", lambda: CASCADE, make_judge),
-    "prices": ("p.toml", lambda: PRICES, lambda path: price_of("gpt-4o", str(path))),
+    "prices": ("p.toml", lambda: PRICES, lambda path: find_price("gpt-4o", str(path))),
     "rubrics": ("r.toml", (GOLDEN / "rubrics.toml").read_bytes, read_rubrics),
     "rubric lines": (
         "r.jsonl",

@@ -23,7 +23,7 @@ from prill.io.checksums import Checksums
 from prill.io.store import encode
 
 ROOT = Path(__file__).resolve().parents[2]
-# A writer: appends records, makes the file anew now and then, and says what is done, until it is killed.
+# A writer: appends records, makes the file again now and then, and says what is done, until it is killed.
 WRITER = """
 import sys
 from tests.io.test_append_log import Note, opened
@@ -236,9 +236,9 @@ def test_checksums_follow_every_change(tmp_path: Path) -> None:
 def test_begun_anew_nothing_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "n.jsonl"
     for name in "ab":
-        with opened(path, anew=True) as log:
+        with opened(path, restart=True) as log:
             log.append(Note(name))
-    with opened(path, anew=True):
+    with opened(path, restart=True):
         pass
     assert (there(path), there(tmp_path / "n.jsonl.bak"), there(tmp_path / "n.jsonl.bak2")) == ([], ["a"], ["b"])
 

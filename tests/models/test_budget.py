@@ -402,12 +402,12 @@ OTHERS = [
 
 @pytest.mark.parametrize("name", SAME)
 def test_date_or_version_has_the_price_of_the_model(name: str) -> None:
-    assert ledgers.price_of(name) == ledgers.price_of("gpt-4o") is not None
+    assert ledgers.find_price(name) == ledgers.find_price("gpt-4o") is not None
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_ending_is_another_model(name: str) -> None:
-    assert ledgers.price_of(name) is None
+    assert ledgers.find_price(name) is None
 
 
 async def test_attempt_that_nobody_ended_is_lost() -> None:

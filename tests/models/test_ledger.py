@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from prill.errors import UsageError
-from prill.models.ledger import Ledger, Price, metered, price_of
+from prill.models.ledger import Ledger, Price, find_price, metered
 from prill.types import Usage
 
 
@@ -15,19 +15,19 @@ from prill.types import Usage
     [("gpt-4o-2024-11-20", "gpt-4o"), ("gpt-4o-mini-2024-07-18", "gpt-4o-mini"), ("openai/gpt-4.1-mini", "gpt-4.1-mini")],
 )
 def test_dated_name_has_price_of_model(model: str, same_as: str) -> None:
-    assert price_of(model) == price_of(same_as) is not None
+    assert find_price(model) == find_price(same_as) is not None
 
 
 @pytest.mark.parametrize("model", ["gpt-5.2", "gpt-50", "llama-3", "my-gpt-4o"])
 def test_another_model_has_no_price(model: str) -> None:
-    assert price_of(model) is None
+    assert find_price(model) is None
 
 
 def test_the_users_table_goes_first(tmp_path: Path) -> None:
     table = tmp_path / "p.toml"
     table.write_text('["gpt-4o"]\nprompt = 1\ncompletion = 2\n[mine]\nprompt = 3\ncompletion = 4\n')
-    assert price_of("gpt-4o", str(table)) == Price(1, 2)
-    assert price_of("mine", str(table)) == Price(3, 4)
+    assert find_price("gpt-4o", str(table)) == Price(1, 2)
+    assert find_price("mine", str(table)) == Price(3, 4)
     assert Price(1, 2).usd(1_000_000, 500_000) == 2.0
 
 
@@ -36,7 +36,7 @@ def test_wrong_price_table_is_refused(tmp_path: Path, text: str) -> None:
     table = tmp_path / "p.toml"
     table.write_text(text)
     with pytest.raises(UsageError, match="not a price table"):
-        price_of("m", str(table))
+        find_price("m", str(table))
 
 
 @pytest.mark.parametrize("value", ["nan", "-1", "inf"])
@@ -44,7 +44,7 @@ def test_price_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
     table = tmp_path / "p.toml"
     table.write_text(f"[m]\nprompt = {value}\ncompletion = 1")
     with pytest.raises(UsageError, match=r"the price of m is .* 0 or more"):
-        price_of("m", str(table))
+        find_price("m", str(table))
 
 
 @pytest.mark.parametrize("budget", [float("nan"), -1.0])

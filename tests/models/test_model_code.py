@@ -18,7 +18,7 @@ import pytest
 import prill
 from prill.errors import PrillError
 from prill.models.local.choices import load_chooser
-from prill.models.local.weights import check_adapter, load, window_of
+from prill.models.local.weights import check_adapter, load, read_window
 from prill.papers.embedders import LocalEmbedder
 from prill.papers.mind2web.cross_encoder import CrossEncoder
 from prill.papers.mind2web.mindact import window
@@ -87,7 +87,7 @@ def tokenizer(folder: Path) -> None:
 
 WAYS: dict[str, Callable[[Path], object]] = {
     "local model": lambda folder: load(folder, "cpu", None),
-    "its window": window_of,
+    "its window": read_window,
     "chooser": lambda folder: load_chooser(str(folder), device="cpu"),
     "ranker": lambda folder: CrossEncoder(folder, device="cpu")._load(),
     "embedder": lambda folder: LocalEmbedder(folder)._embed(["a"]),

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 from prill.errors import BudgetSpentError, EndpointError, TransportError, UsageError
 from prill.models import transport
 from prill.models.client import OpenAIModel
-from prill.models.replies import choice_probability, error_of
+from prill.models.replies import choice_probability, parse_error
 from prill.protocols import Image, Message, Reply
 from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.server import serving
@@ -390,7 +390,7 @@ def test_long_error_takes_little_memory() -> None:
     body = b"a " * (2 << 20)
     tracemalloc.start()
     try:
-        assert error_of(body) == "a " * 150
+        assert parse_error(body) == "a " * 150
         assert tracemalloc.get_traced_memory()[1] < 6 * len(body)
     finally:
         tracemalloc.stop()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.config.registry import OptionError, options_of
+from prill.config.registry import OptionError, list_options
 from prill.errors import UsageError
 from prill.policies.cogagent import CogAgent
 from prill.policies.react import React, ReactSpec
@@ -101,7 +101,7 @@ def test_every_option_has_a_description() -> None:
     missing = [
         f"{name}: {option.name}"
         for name in POLICIES.entries
-        for option in options_of(POLICIES.maker(name)).values()
+        for option in list_options(POLICIES.maker(name)).values()
         if option.name not in ("model", "lessons") and not option.description
     ]
     assert not missing

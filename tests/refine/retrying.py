@@ -14,7 +14,7 @@ from prill.policies.react import React
 from prill.protocols import Evaluator, Form, Learner, Message, Reply
 from prill.refine.outcomes import ReflexionResults
 from prill.refine.reflector import Reflective, Reflector
-from prill.refine.reflexion import Challenge, PlaySettings, play_again
+from prill.refine.reflexion import Challenge, PlaySettings, run_reflexion
 from prill.refine.retries import RetrySpec
 from prill.testing import ScriptedModel
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Verdict
@@ -127,4 +127,4 @@ async def run(
     spec = RetrySpec(**options)
     pool = Pool([room or Room()])
     tasks = challenges(list(truths), model or Scribe())
-    return await play_again(pool, tasks, judge, out, spec, play=play, **(retry or {}))
+    return await run_reflexion(pool, tasks, judge, out, spec, play=play, **(retry or {}))

@@ -21,14 +21,14 @@ from prill.captioner.vision import VLMCaptioner
 from prill.episodes.run_folder import RunFolder
 from prill.errors import PrillError
 from prill.io.checksums import Checksums
-from prill.io.store import read_labels, read_trajectories, screenshots_of, write_trajectories
+from prill.io.store import list_screenshots, read_labels, read_trajectories, write_trajectories
 from prill.models.local.weights import check_adapter
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.memory import Exemplar, ExemplarMemory, ExemplarTurn
 from prill.refine.export import ExportSpec, export_rows
 from prill.refine.filter import filter_steps
 from prill.refine.outcomes import read_results
-from prill.refine.results import results_of, write_results
+from prill.refine.results import read_study_results, write_results
 from prill.refine.training.samples import read_rows
 from prill.testing import ScriptedModel
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
@@ -84,7 +84,7 @@ def make_killed(folder: Path) -> None:
 def of_recording(folder: Path) -> Any:
     RunFolder(folder).close()
     played = {item.id: item for item in read_trajectories(folder) if isinstance(item, Trajectory)}
-    images = {id: [Path(path).read_bytes() for path, _ in screenshots_of(item)] for id, item in played.items()}
+    images = {id: [Path(path).read_bytes() for path, _ in list_screenshots(item)] for id, item in played.items()}
     steps = {id: [step.action for step in item.steps] for id, item in played.items()}
     return images, steps, {label.id: label.success for label in read_labels(folder / "labels.jsonl")}
 
@@ -104,7 +104,7 @@ def make_study(folder: Path) -> None:
 
 def of_study_resumed(folder: Path) -> Any:
     make_study(folder)
-    return results_of(folder)
+    return read_study_results(folder)
 
 
 def make_rows(folder: Path) -> None:
@@ -166,7 +166,7 @@ KINDS = {
     "killed recording": Kind(make_killed, of_recording),
     "retries, taken up": Kind(retries, retries),
     "retries, read": Kind(retries, of_results),
-    "study, its tables": Kind(make_study, results_of),
+    "study, its tables": Kind(make_study, read_study_results),
     "study, taken up": Kind(make_study, of_study_resumed),
     "rows": Kind(make_rows, of_rows),
     "exemplars": Kind(make_memory, of_memory),

@@ -211,7 +211,7 @@ def test_settings_that_clash_are_refused(given: dict[str, object], message: str)
 
 
 def test_seeds_of_a_task_are_one_task() -> None:
-    """MiniWoB++ makes a task anew for each seed, and WebArena fills templates: neither is another kind of task."""
+    """MiniWoB++ makes a task again for each seed, and WebArena fills templates: neither is another kind of task."""
     seeds = [attempt(f"s{n}", click(7), task=f"miniwob/click-link?seed={n}", site="click-link") for n in range(3)]
     filled = [replace(attempt(f"w{n}", click(7), task=f"webarena.{n}"), metadata={"intent_template_id": 222}) for n in range(2)]
     alone = attempt("a", click(7), task="webarena.9", site="shopping")

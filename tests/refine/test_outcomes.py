@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from prill.errors import UsageError
-from prill.refine.outcomes import read_results, table_of
+from prill.refine.outcomes import make_table, read_results
 
 
 def written(path: Path, **changes: object) -> Path:
@@ -38,7 +38,7 @@ def written(path: Path, **changes: object) -> Path:
 
 def test_success_after_each_retry(tmp_path: Path) -> None:
     results = read_results(written(tmp_path / "results.json"))
-    plain, best = (table_of(results.tasks, 3, keep_best=keep_best) for keep_best in (False, True))
+    plain, best = (make_table(results.tasks, 3, keep_best=keep_best) for keep_best in (False, True))
     assert [(row.solved, row.decided) for row in plain.rows] == [(2, 3), (2, 3), (2, 3)], (
         "the broken attempt counts for nothing"
     )

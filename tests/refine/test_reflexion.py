@@ -16,7 +16,7 @@ from prill.io.store import read_labels, read_trajectories
 from prill.protocols import Learner
 from prill.refine.outcomes import SETTINGS, read_results, table_lines
 from prill.refine.reflector import Reflective, Reflector
-from prill.refine.reflexion import PlaySettings, play_again
+from prill.refine.reflexion import PlaySettings, run_reflexion
 from prill.refine.retries import RetrySpec
 from prill.types import LabelRecord, Trajectory, Verdict
 
@@ -125,7 +125,7 @@ async def test_as_many_tasks_as_environments(tmp_path: Path) -> None:
     """Task by task, two environments play two tasks at the same time; the attempts at each follow one another."""
     pool, tasks = Pool([Room(), Room()]), challenges(list(FOUR), Scribe())
     spec = RetrySpec(attempts=3, order="task")
-    results = await play_again(pool, tasks, Written(LETTERS), tmp_path, spec, play=PlaySettings(oracle=oracle(FOUR)))
+    results = await run_reflexion(pool, tasks, Written(LETTERS), tmp_path, spec, play=PlaySettings(oracle=oracle(FOUR)))
     ids = [trajectory.id for trajectory in recorded(tmp_path)]
     assert sorted(ids) == sorted(BY_TASK) and [task.ended for task in results.tasks][-1] == "attempts"
     assert ids.index("c-a0") > ids.index("b-a0"), "a task begins when one before it has ended"
@@ -139,7 +139,7 @@ async def test_task_by_task_shares_no_site(tmp_path: Path) -> None:
     tasks = [replace(task, needs=frozenset(sites[task.name])) for task in challenges(list(FOUR), Scribe())]
     letters = {"a": "S", "b": "FS", "c": "FFS", "d": "S"}
     spec = RetrySpec(attempts=3, order="task")
-    await play_again(
+    await run_reflexion(
         pool, tasks, Written(letters), tmp_path, spec, play=PlaySettings(oracle=oracle({t: [True] * 3 for t in letters}))
     )
     ids = [trajectory.id for trajectory in recorded(tmp_path)]

@@ -6,7 +6,7 @@ import pytest
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibrated, Calibration, CalibrationMap, Quality
-from prill.refine.retries import RetrySpec, answer_among, threshold_of, told, with_second_opinion
+from prill.refine.retries import RetrySpec, answer_among, get_threshold, told, with_second_opinion
 from prill.types import EvaluatorInfo, Opinion, Verdict
 
 from .builders import attempt, click, verdict
@@ -55,13 +55,13 @@ def test_which_attempt_is_the_answer(
 def test_costs_choose_the_threshold() -> None:
     judge = Written({})
     # Redoing a right attempt is three times as bad as keeping a wrong one: keep from one in four on.
-    assert threshold_of(RetrySpec(false_negative_cost=3.0), calibrated(judge)) == 0.25
-    assert threshold_of(RetrySpec(threshold=0.7), judge) == 0.7
-    assert threshold_of(RetrySpec(), judge) is None
+    assert get_threshold(RetrySpec(false_negative_cost=3.0), calibrated(judge)) == 0.25
+    assert get_threshold(RetrySpec(threshold=0.7), judge) == 0.7
+    assert get_threshold(RetrySpec(), judge) is None
     with pytest.raises(UsageError, match="give the judge a calibration"):
-        threshold_of(RetrySpec(false_negative_cost=3.0), judge)
+        get_threshold(RetrySpec(false_negative_cost=3.0), judge)
     with pytest.raises(UsageError, match="not both"):
-        threshold_of(RetrySpec(false_negative_cost=3.0, threshold=0.2), calibrated(judge))
+        get_threshold(RetrySpec(false_negative_cost=3.0, threshold=0.2), calibrated(judge))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from prill.io.kinds import TRAJECTORIES
 from prill.policies.registry import PolicyConfig
 from prill.protocols import Message
 from prill.refine.filtered_bc import Audience, Study, StudyArm, Table, _share, round_folder, run_study
-from prill.refine.results import outcomes_of, results_of, results_text, write_results
+from prill.refine.results import read_outcomes, read_study_results, results_text, write_results
 from prill.refine.training.spec import TrainSpec
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
@@ -115,7 +115,7 @@ def test_only_what_was_judged_good_is_learnt(tmp_path: Path) -> None:
 
 def test_figures_are_those_of_the_recordings(tmp_path: Path) -> None:
     run(Small(), tmp_path / "s")
-    results = results_of(tmp_path / "s")
+    results = read_study_results(tmp_path / "s")
     # Untrained: seeds 0 and 1 of six. Two rows lift the level to 4, four rows to 6.
     counts = {(score.arm, score.successes, score.n) for score in results.scores}
     assert counts == {("base", 2, 6), ("filtered", 4, 6), ("self-training", 6, 6)}
@@ -136,7 +136,7 @@ def test_stopped_study_plays_nothing_twice(tmp_path: Path, stop_after: int) -> N
     rest = Small()
     run(rest, tmp_path / "s")
     assert stopped.done + rest.done == whole.done
-    assert results_of(tmp_path / "s") == results_of(tmp_path / "whole")
+    assert read_study_results(tmp_path / "s") == read_study_results(tmp_path / "whole")
 
 
 def test_second_round_is_taken_up_in_each_stage(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_second_round_is_taken_up_in_each_stage(tmp_path: Path) -> None:
             run(stopped, tmp_path / str(stop_after), rounds=2, arms=[FILTERED])
         run(rest, tmp_path / str(stop_after), rounds=2, arms=[FILTERED])
         assert stopped.done + rest.done == whole.done
-        assert results_of(tmp_path / str(stop_after)) == results_of(tmp_path / "whole")
+        assert read_study_results(tmp_path / str(stop_after)) == read_study_results(tmp_path / "whole")
 
 
 class Flaky(Small):
@@ -180,7 +180,7 @@ def test_finished_study_does_nothing_again(tmp_path: Path) -> None:
 def test_later_rounds_play_what_was_trained(tmp_path: Path) -> None:
     run(Small(), tmp_path / "s", rounds=2, arms=[FILTERED])
     second = round_folder(tmp_path / "s", 0, "filtered", 2)
-    assert sum(bool(success) for success in outcomes_of(second / "attempts").values()) == 4
+    assert sum(bool(success) for success in read_outcomes(second / "attempts").values()) == 4
     # Two kept steps of the first round and four of the second.
     assert len((second / "rows.jsonl").read_text().splitlines()) == 6
     manifest = json.loads((second / "manifest.json").read_bytes())
@@ -202,7 +202,7 @@ def test_seeds_share_attempts_and_base(tmp_path: Path) -> None:
     world = Small()
     run(world, tmp_path / "s", seeds=(0, 1), arms=[FILTERED])
     assert len([what for what in world.done if what.startswith("attempts")]) == 4
-    results = results_of(tmp_path / "s")
+    results = read_study_results(tmp_path / "s")
     both = next(d for d in results.differences if d.seed is None)
     assert (both.pairs, both.gained, both.lost) == (6, 2, 0)  # episodes, not episodes times seeds
 
@@ -232,7 +232,7 @@ def test_two_processes_share_the_work(tmp_path: Path) -> None:
     assert not helper.is_alive()
     assert "train self-training" in first.done and "train filtered" in second.done
     assert sorted(first.done + second.done) == sorted(whole.done)
-    assert results_of(tmp_path / "s") == results_of(tmp_path / "whole")
+    assert read_study_results(tmp_path / "s") == read_study_results(tmp_path / "whole")
 
 
 # A process that stops in the middle of its first training, and stays there until it is killed.
@@ -273,7 +273,7 @@ def test_killed_process_is_taken_over(tmp_path: Path) -> None:
         done = first.stdout.read().splitlines()
     second.join(60)
     assert done + other.done == whole.done
-    assert results_of(tmp_path / "s") == results_of(tmp_path / "whole")
+    assert read_study_results(tmp_path / "s") == read_study_results(tmp_path / "whole")
 
 
 def test_what_is_free_goes_before_waiting() -> None:
@@ -336,10 +336,10 @@ def test_arm_that_could_not_be_judged_goes_on(tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(LATE)
     arms = [{"name": "filtered", "judge": f"{tmp_path / 'late.py'}:Late"}]
     run(Small(), tmp_path / "s", arms=arms)
-    assert "unscored: budget 4" in results_text(results_of(tmp_path / "s"))
+    assert "unscored: budget 4" in results_text(read_study_results(tmp_path / "s"))
     (tmp_path / "paid").touch()
     run(Small(), tmp_path / "s", arms=arms)
-    results = results_of(tmp_path / "s")
+    results = read_study_results(tmp_path / "s")
     assert "ended in round" not in results_text(results)
     assert [(score.arm, score.successes) for score in results.scores] == [("base", 2), ("filtered", 4)]
 
@@ -350,15 +350,18 @@ def test_arm_that_was_judged_in_part_does_not_learn_from_that(tmp_path: Path) ->
     world = Small()
     run(world, tmp_path / "s", arms=arms)
     assert not [what for what in world.done if what.startswith("train")]
-    assert "the budget is used up (unscored: budget 2 of 4)" in results_text(results_of(tmp_path / "s"))
+    assert "the budget is used up (unscored: budget 2 of 4)" in results_text(read_study_results(tmp_path / "s"))
     (tmp_path / "paid").touch()
     run(world, tmp_path / "s", arms=arms)
-    assert [(score.arm, score.successes) for score in results_of(tmp_path / "s").scores] == [("base", 2), ("filtered", 4)]
+    assert [(score.arm, score.successes) for score in read_study_results(tmp_path / "s").scores] == [
+        ("base", 2),
+        ("filtered", 4),
+    ]
 
 
 def test_arm_with_nothing_kept_ends_alone(tmp_path: Path) -> None:
     run(Small(first_level=0), tmp_path / "s")
-    results = results_of(tmp_path / "s")
+    results = read_study_results(tmp_path / "s")
     assert {score.arm for score in results.scores} == {"base", "self-training"}
     assert "filtered, seed 0, ended in round 1: no step is left of 4" in results_text(results)
 
@@ -371,7 +374,7 @@ def test_arm_without_words_ends_alone(tmp_path: Path) -> None:
             return super().demonstrate(trajectory, index)
 
     run(Wordless(), tmp_path / "s", arms=[FILTERED, SELF_TRAINING])
-    results = results_of(tmp_path / "s")
+    results = read_study_results(tmp_path / "s")
     assert {(score.arm, score.successes) for score in results.scores} == {("base", 2), ("self-training", 4)}
     assert "ended in round 1: none of the 2 steps kept gives a row: no words for it" in results_text(results)
 
@@ -382,7 +385,7 @@ def test_episodes_without_label_are_counted_apart(tmp_path: Path) -> None:
     file = tmp_path / "s" / "base" / "evaluation" / "labels.jsonl"
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:-1]))  # of an episode that was not solved
-    results = results_of(tmp_path / "s")
+    results = read_study_results(tmp_path / "s")
     assert (results.scores[0].successes, results.scores[0].n, results.scores[0].unlabelled) == (2, 5, 1)
     assert next(d for d in results.differences if d.against == "base").pairs == 5
 
@@ -514,12 +517,12 @@ def test_round_without_manifest_makes_it_again(finished: Path, tmp_path: Path) -
     (out / ROUND / "manifest.json").unlink()
     world = Small()
     run(world, out)
-    assert world.done == [] and results_of(out) == results_of(finished), "nothing is played or trained again"
+    assert world.done == [] and read_study_results(out) == read_study_results(finished), "nothing is played or trained again"
 
 
 def test_shared_thresholds_leave_self_training_be() -> None:
     study = Study.read({**TABLE, "filter": {"threshold": 0.8, "drop_idle": True}})
-    own, judged = map(study.filter_of, study.arms)
+    own, judged = map(study.arm_filter, study.arms)
     assert (own.keep_all, own.threshold, own.drop_idle) == (True, None, True)
     assert (judged.keep_all, judged.threshold, judged.drop_idle) == (False, 0.8, True)
 
@@ -580,11 +583,11 @@ def test_arms_cannot_change_places(name: str, old: bool, tmp_path: Path) -> None
         as_of_old(out)
     one, other = (round_folder(out, 0, arm, 1) for arm in ("filtered", "self-training"))
     swap(one / name, other / name)
-    for read in (results_of, lambda folder: run(Small(), folder)):
+    for read in (read_study_results, lambda folder: run(Small(), folder)):
         with pytest.raises(UsageError, match=r"seed-0/[\w-]+/round-1/"):
             read(out)
     swap(one / name, other / name)
-    assert results_of(out).scores
+    assert read_study_results(out).scores
 
 
 @pytest.mark.parametrize("name", ["base/attempts", "base/evaluation", "seed-0/filtered", "seed-0/filtered/round-1/evaluation"])
@@ -592,7 +595,7 @@ def test_folder_of_a_study_that_is_gone_is_told(name: str, tmp_path: Path) -> No
     run(Small(), tmp_path / "s")
     shutil.rmtree(tmp_path / "s" / name)
     with pytest.raises(UsageError, match=rf"{name}/.*: is gone"):
-        results_of(tmp_path / "s")
+        read_study_results(tmp_path / "s")
 
 
 def test_changed_study_is_accepted_by_command(tmp_path: Path) -> None:
@@ -601,7 +604,7 @@ def test_changed_study_is_accepted_by_command(tmp_path: Path) -> None:
     labels = out / "base" / "evaluation" / "labels.jsonl"
     labels.write_bytes(labels.read_bytes().replace(b'"success":true', b'"success":false'))
     with pytest.raises(UsageError, match="labels.jsonl: has changed"):
-        results_of(out)
+        read_study_results(out)
     assert main(["accept", str(out)]) == 0
-    assert results_of(out).scores[0].successes == 0
+    assert read_study_results(out).scores[0].successes == 0
     assert run(Small(), out)

@@ -14,7 +14,7 @@ from prill.errors import UsageError
 from prill.io.kinds import TRAJECTORIES
 from prill.io.store import read_trajectories
 from prill.refine.filtered_bc import Study, Table, check_parts
-from prill.refine.results import results_of, results_text, write_results
+from prill.refine.results import read_study_results, results_text, write_results
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 from prill.ui.annotate.label_log import LabelLog
 
@@ -81,7 +81,7 @@ def test_judge_gives_the_figures(tmp_path: Path, judge: str) -> None:
 
 def test_oracles_figures_name_no_judge(tmp_path: Path) -> None:
     run(Small(), tmp_path / "s", arms=[SELF_TRAINING])
-    results = results_of(tmp_path / "s")
+    results = read_study_results(tmp_path / "s")
     assert results.judged_by is None and "judge's figures" not in results_text(results)
 
 
@@ -90,10 +90,10 @@ def test_stopped_judging_is_taken_up(tmp_path: Path, judge: str) -> None:
     settings = {"evaluation": evaluated(judge=judge), "arms": [SELF_TRAINING]}
     whole = Phone()
     run(whole, tmp_path / "s", **settings)
-    before = results_of(tmp_path / "s")
+    before = read_study_results(tmp_path / "s")
     again = Phone()
     run(again, tmp_path / "s", **settings)
-    assert again.done == [] and results_of(tmp_path / "s") == before
+    assert again.done == [] and read_study_results(tmp_path / "s") == before
 
 
 def label(folder: Path, success: Sequence[str]) -> None:
@@ -106,10 +106,10 @@ def label(folder: Path, success: Sequence[str]) -> None:
 
 def test_people_label_afterwards(tmp_path: Path) -> None:
     run(Phone(), tmp_path / "s", evaluation=evaluated(annotated=True), arms=[SELF_TRAINING])
-    assert [(score.n, score.unlabelled) for score in results_of(tmp_path / "s").scores] == [(0, 6), (0, 6)]
+    assert [(score.n, score.unlabelled) for score in read_study_results(tmp_path / "s").scores] == [(0, 6), (0, 6)]
     label(tmp_path / "s/base/evaluation", ["100-2"])
     label(tmp_path / "s/seed-0/self-training/round-1/evaluation", ["100-6", "101-6", "104-6"])
-    scores = results_of(tmp_path / "s").scores
+    scores = read_study_results(tmp_path / "s").scores
     assert [(score.successes, score.n) for score in scores] == [(1, 6), (3, 6)]
 
 

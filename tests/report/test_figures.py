@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
-from prill.evaluators.labels import task_of
+from prill.evaluators.labels import make_task
 from prill.evaluators.meta.agreement import agreement
 from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
@@ -68,7 +68,7 @@ def test_all_tell_the_same_figures(seed: int, tmp_path: Path, capsys: pytest.Cap
     told = json.loads(capsys.readouterr().out)
     assert main(["agree", str(verdicts), str(labels), "--trajectories", str(runs)]) == 0
     lines = capsys.readouterr().out
-    tasks = {run.id: task_of(run) for run in read_trajectories(runs) if isinstance(run, Trajectory)}
+    tasks = {run.id: make_task(run) for run in read_trajectories(runs) if isinstance(run, Trajectory)}
     in_python = agreement(read_verdicts(verdicts), read_labels(labels), tasks=tasks)
     figures = [*told["figures"], *told["scores"]]
     assert [figure["name"] for figure in figures] == [figure.name for figure in (*in_python.figures, *in_python.scores)]

@@ -157,7 +157,7 @@ def test_no_field_makes_the_page_long(tmp_path: Path) -> None:
 
 
 def kept_calls(folder: Path, page: Path, *calls: Call, key: str = "k") -> dict[str, str]:
-    """The packed calls in a page on one verdict, whose transcripts are a run's that was judged anew."""
+    """The packed calls in a page on one verdict, whose transcripts are a run's that was judged again."""
     with TranscriptLog(folder) as log:
         log.append(Transcript("a", "k", (Call(model="old", messages=(), reply="before"),)))
         log.append(Transcript("a", "k", calls))

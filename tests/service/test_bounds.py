@@ -22,7 +22,7 @@ from prill.errors import UsageError
 from prill.refine.rewards import Reward
 from prill.service import ServiceSpec, make_service
 from prill.service.admission import AdmissionQueue
-from prill.service.guard import network_of
+from prill.service.guard import find_network
 from prill.service.judge_queue import JudgeQueue
 from prill.service.memory import ByteBudget
 from prill.service.metrics import Metrics
@@ -478,7 +478,7 @@ async def test_names_bring_no_more_turns(record: Record) -> None:
     ],
 )
 def test_a_network_is_one_client(address: str, network: str) -> None:
-    assert network_of(address) == network
+    assert find_network(address) == network
 
 
 async def test_holders_of_tokens_take_turns(record: Record, tmp_path: Path) -> None:

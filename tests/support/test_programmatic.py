@@ -14,7 +14,7 @@ import pytest_asyncio
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.loop import run_episode
 from tests.chromium import need_chromium
-from tests.support.programmatic.nodes import action_of, nodes_of
+from tests.support.programmatic.nodes import nodes_of, parse_action
 from tests.support.programmatic.policy import Programmatic
 from tests.support.programmatic.screen import Move, Node, Screen
 from tests.support.programmatic.solver import plan
@@ -178,7 +178,7 @@ def test_a_ticked_box_says_nothing_of_itself() -> None:
 
 def test_an_option_is_chosen_by_its_name() -> None:
     screen = nodes_of('<select data-wob_ref="1"><option data-wob_ref="2">AU</option></select>')
-    action = action_of(Move("click", 2), screen)
+    action = parse_action(Move("click", 2), screen)
     assert (action.kind, action.target, action.value) == ("select", "1", "AU")
 
 

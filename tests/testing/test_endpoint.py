@@ -53,7 +53,7 @@ async def ask_one(server: MockServer, body: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads(text)["choices"][0])
 
 
-async def error_of(server: MockServer, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+async def parse_error(server: MockServer, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     status, text, _ = (await ask_all(server, [body]))[0]
     return status, json.loads(text)["error"]
 
@@ -203,7 +203,7 @@ async def test_requests_beyond_slots_are_refused() -> None:
 async def test_unsupported_options_refused(setting: str, body: dict[str, Any], status: int, words: str) -> None:
     options: dict[str, Any] = {setting: True}
     with MockServer(**options) as server:
-        code, error = await error_of(server, body)
+        code, error = await parse_error(server, body)
         plain = (await ask_all(server, [asking("a")]))[0][0]
         assert server.stats().outcomes[setting] >= 1
     assert code == status and words in json.dumps(error)
@@ -212,7 +212,7 @@ async def test_unsupported_options_refused(setting: str, body: dict[str, Any], s
 
 async def test_prompt_over_window_is_refused() -> None:
     with MockServer(context=100) as server:
-        status, error = await error_of(server, asking("x" * 800))
+        status, error = await parse_error(server, asking("x" * 800))
         assert (await ask_all(server, [asking("x" * 300)]))[0][0] == 200
     assert (status, error["code"]) == (400, "context_length_exceeded")
     assert "100 tokens" in error["message"] and "201 tokens" in error["message"]

@@ -32,11 +32,11 @@ from prill.papers.mind2web.mindact.forms import (
     Picked,
     Wording,
     examples,
-    operation_of,
     prompt_texts,
+    to_operation,
     wording,
 )
-from prill.papers.mind2web.mindact.memory import History, Order, Recall, Snippet, memory_of, state_of
+from prill.papers.mind2web.mindact.memory import History, Order, Recall, Snippet, build_memory, build_state
 from prill.papers.mind2web.mindact.sentences import rationale, rewritten, sentences_in
 from prill.papers.mind2web.mindact.window import Window, tokens_for
 from prill.papers.mind2web.pages.state import PageState
@@ -157,7 +157,7 @@ class MindAct:
             spec.snippets,
             spec.history_order,
             make_embedder(spec.embedder, base_url=spec.embedder_url),
-            self._words_of if spec.match_pages else None,
+            self._describe if spec.match_pages else None,
         )
         self._prompt = content_hash(*prompt_texts())
         self._pages: dict[str, RecordedPage] = {}
@@ -176,7 +176,7 @@ class MindAct:
     def reset(self, task: Task) -> None:
         """Begin a new episode: its draws follow from the task, the step and the seed."""
         self._task, self._step = task, 0
-        self._memory = memory_of(task)
+        self._memory = build_memory(task)
 
     async def act(self, observation: Observation) -> Step:
         """The next step.
@@ -186,7 +186,7 @@ class MindAct:
             InputError: The page is broken.
             UnscoredError: The model gives no usable answer, which differs from choosing none of the candidates.
         """
-        state = state_of(observation.text)
+        state = build_state(observation.text)
         page, place = self._page(state.page), self._step
         self._step += 1
         pool = list(dict.fromkeys(state.candidates[: self.spec.pool]))
@@ -229,7 +229,7 @@ class MindAct:
             UnparsableError: The step has no candidates.
         """
         step, spec = trajectory.steps[index], self.spec
-        state = state_of(step.observation.text)
+        state = build_state(step.observation.text)
         page = self._page(state.page)
         random = self._random(trajectory.task, index, f"draw {spec.draw if draw is None else draw}")
         positives, others = _told_apart(page, state, (step.action.target or "").split())
@@ -238,11 +238,11 @@ class MindAct:
         view = self._cut(page, _drawn(random, chosen, others, spec.group))
         if not view.choices:
             raise UnparsableError(f"step {index + 1}: the page has none of its candidates")
-        answer = self._wording.answer(view.choices, chosen, *operation_of(step.action))
+        answer = self._wording.answer(view.choices, chosen, *to_operation(step.action))
 
         async def asked() -> Sequence[Message]:
             task = await self._restated(trajectory.task)
-            memory = memory_of(task)
+            memory = build_memory(task)
             history = await self._history(task, memory, state, index, taught=f"draw {spec.draw if draw is None else draw}")
             return self._messages(history, self._passage(view.text, task.goal, state, view.choices))
 
@@ -281,7 +281,7 @@ class MindAct:
             if positives:
                 shown = page.view(positives[:1], brackets="angle").text
                 why = await rationale(snippet, positives[0], shown, self.rationale_model, self._rationales, self._prompt)
-        answer = self._wording.answer(choices, chosen, *operation_of(snippet.action), rationale=why)
+        answer = self._wording.answer(choices, chosen, *to_operation(snippet.action), rationale=why)
         return self._wording.passage(view.text, snippet.instruction, None, choices, answer)
 
     def _passage(self, text: str, goal: str, state: PageState, choices: Sequence[CandidateChoice]) -> Passage:
@@ -301,7 +301,7 @@ class MindAct:
         part = spec.part_tokens or (None if spec.prompted else _PART_TOKENS)
         return Window(tokens_for(spec.tokenizer, self.model), part, spec.total_tokens, spec.truncate)
 
-    def _words_of(self, state: PageState) -> str:
+    def _describe(self, state: PageState) -> str:
         """A page in the words that count when steps are matched by their pages, too."""
         return self._page(state.page).view(state.candidates[: self.spec.group]).text
 

@@ -156,7 +156,7 @@ class Wording:
         return self.passage(page, example.task, example.past, choices, answer)
 
 
-def operation_of(action: Action) -> tuple[str, str]:
+def to_operation(action: Action) -> tuple[str, str]:
     """A recorded action's operation, and its value where it has one: a click has none."""
     operation = _OPERATIONS.get(action.kind, action.kind.upper())
     return operation, "" if operation == "CLICK" else action.value or ""

@@ -49,10 +49,10 @@ class Snippet:
                 f"turn {self.turn + 1} of the conversation has no page at step {self.step + 1}: give earlier turns with their "
                 "pages (prill.papers.mind2web.pages.conversations.rejoined)"
             )
-        return state_of(self.observed)
+        return build_state(self.observed)
 
 
-def state_of(text: str | None) -> PageState:
+def build_state(text: str | None) -> PageState:
     """The state that an observation's text tells. Raises NoEvidenceError where it tells none."""
     try:
         return read_state(text or "")
@@ -60,7 +60,7 @@ def state_of(text: str | None) -> PageState:
         raise NoEvidenceError(f"this agent acts on recorded pages (Mind2Web): {error}") from None
 
 
-def memory_of(task: Task) -> tuple[Snippet, ...]:
+def build_memory(task: Task) -> tuple[Snippet, ...]:
     """The snippets of all earlier turns, the oldest first."""
     snippets = []
     for turn, run in enumerate(task.earlier):

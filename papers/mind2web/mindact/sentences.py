@@ -14,7 +14,7 @@ import msgspec
 from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt, quoted
 from prill.papers.answers import said_by
-from prill.papers.mind2web.mindact.forms import PACKAGE, Wording, operation_lines, operation_of
+from prill.papers.mind2web.mindact.forms import PACKAGE, Wording, operation_lines, to_operation
 from prill.papers.mind2web.mindact.memory import Snippet
 from prill.protocols import LanguageModel, Message
 from prill.types import Task
@@ -104,7 +104,7 @@ async def rationale(
         values = {
             "page": quoted("page", page),
             "question": _PUT.question(snippet.instruction, snippet.past, None),
-            "answer": quoted("answer", "\n".join(operation_lines(*operation_of(snippet.action)))),
+            "answer": quoted("answer", "\n".join(operation_lines(*to_operation(snippet.action)))),
         }
         return await _said(model, "rationale", values, prompt)
 

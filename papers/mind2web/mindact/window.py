@@ -69,12 +69,12 @@ def _tokenizer(name: str) -> ModelTokens:
         from transformers import AutoTokenizer
     except ImportError:
         raise MissingExtraError("transformers", "local") from None
-    from prill.models.local.weights import cause_of, library_errors
+    from prill.models.local.weights import error_cause, library_errors
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except library_errors() as error:
-        raise UsageError(f"tokenizer: {name} cannot be loaded: {cause_of(error)}") from None
+        raise UsageError(f"tokenizer: {name} cannot be loaded: {error_cause(error)}") from None
     if not getattr(tokenizer, "is_fast", False):
         raise UsageError(f"tokenizer: {name} cannot tell where its tokens are; give one that has a {_FILES[0]}")
 

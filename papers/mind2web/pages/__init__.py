@@ -9,7 +9,7 @@ from prill.lazy import lazily
 if TYPE_CHECKING:
     from prill.papers.mind2web.pages.conversations import rejoined
     from prill.papers.mind2web.pages.state import PageState, read_state
-    from prill.papers.mind2web.pages.steps import Marking, StepScore, asked_of
+    from prill.papers.mind2web.pages.steps import Marking, StepScore, describe_step
     from prill.papers.mind2web.pages.tree import CandidateView, RecordedPage
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "PageState",
     "RecordedPage",
     "StepScore",
-    "asked_of",
+    "describe_step",
     "read_state",
     "rejoined",
 ]
@@ -28,7 +28,7 @@ _HOMES = {
     "PageState": "state",
     "StepScore": "steps",
     "CandidateView": "tree",
-    "asked_of": "steps",
+    "describe_step": "steps",
     "read_state": "state",
     "rejoined": "conversations",
 }

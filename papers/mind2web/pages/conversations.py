@@ -12,7 +12,7 @@ from dataclasses import replace
 from prill.types import Observation, Step, Trajectory
 
 
-def conversation_of(trajectory: Trajectory) -> str:
+def format_conversation(trajectory: Trajectory) -> str:
     """The conversation that a turn belongs to; a task of one turn is its own."""
     return str(trajectory.metadata.get("conversation", trajectory.id))
 
@@ -32,7 +32,7 @@ def rejoined(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
     conversation: str | None = None
     read: dict[str, Trajectory] = {}
     for turn in trajectories:
-        if conversation != (conversation := conversation_of(turn)):
+        if conversation != (conversation := format_conversation(turn)):
             read = {}
         earlier = tuple(read.get(past.id, past) for past in turn.task.earlier) or tuple(read.values())
         read[turn.id] = replace(turn, task=replace(turn.task, earlier=()))

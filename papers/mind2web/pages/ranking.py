@@ -294,7 +294,7 @@ def _taken_up(place: Path, about: bytes, resume: bool) -> int:
         return len(about) + 1
     if whole.split(b"\n", 1)[0] != about:
         raise UsageError(
-            f"{place}: is of another ranker or of other trajectories; choose another output, or begin anew",
+            f"{place}: is of another ranker or of other trajectories; choose another output, or begin again",
             parameters=("output", "resume"),
         )
     if len(whole) < len(there):
@@ -313,7 +313,7 @@ def _done(place: Path, most: int | None = None) -> Iterator[_Line]:
             try:
                 done = decoder.decode(line)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                words = f"{place}:{number}: no scores of a step ({error}); mend the line, or begin anew"
+                words = f"{place}:{number}: no scores of a step ({error}); mend the line, or begin again"
                 raise UsageError(words, parameters=("resume",)) from None
             yield done
 

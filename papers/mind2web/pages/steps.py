@@ -106,7 +106,7 @@ class Marking:
 USUAL = Marking()
 
 
-def asked_of(step: Step) -> Asked:
+def describe_step(step: Step) -> Asked:
     """Reads what a recorded step asks for.
 
     Args:

@@ -18,9 +18,9 @@ from random import Random
 
 from prill.errors import InputError, UsageError
 from prill.io.checksums import expect_unchanged
-from prill.io.lines import folder_of, is_stream, read_lines
+from prill.io.lines import is_stream, read_lines, resolve_folder
 from prill.io.store import decode_trajectory
-from prill.papers.mind2web.pages.conversations import conversation_of, rejoined
+from prill.papers.mind2web.pages.conversations import format_conversation, rejoined
 from prill.papers.mind2web.pages.state import read_state
 from prill.refine.training.preflight import Preflight
 from prill.refine.training.weights import Base
@@ -63,7 +63,7 @@ class GoldTurns:
         expect_unchanged(path)
         self.path = Path(path)
         self.without = 0
-        self._root = folder_of(path)
+        self._root = resolve_folder(path)
         self._turns: list[_Turn] = []
         self._groups: dict[str, list[int]] = {}
         self._kept: OrderedDict[int, tuple[Trajectory, int]] = OrderedDict()
@@ -76,7 +76,7 @@ class GoldTurns:
             except InputError as error:
                 problems.append(f"{path}:{line.number}: {error}")
                 continue
-            group = conversation_of(turn)
+            group = format_conversation(turn)
             placed = line.start is not None
             self._groups.setdefault(group, []).append(len(self._turns))
             self._turns.append(_Turn(line.number, line.start, line.size, None if placed else line.data, group))
@@ -131,7 +131,7 @@ class GoldTurns:
             except ValueError as error:
                 raise InputError(f"steps[{index}].observation.text: {error}") from None
             if {*(step.action.target or "").split()} & {*candidates}:
-                yield GoldStep(number, index, conversation_of(turn))
+                yield GoldStep(number, index, format_conversation(turn))
             else:
                 self.without += 1
 

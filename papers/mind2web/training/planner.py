@@ -18,10 +18,10 @@ from prill.errors import InputError, UnscoredError, UsageError
 from prill.models.local.weights import one_text
 from prill.models.request import worded
 from prill.papers.mind2web.training.pages import Draw, Draws, GoldStep, GoldTurns, PagePlan
-from prill.papers.mind2web.training.ranker import draws_of
+from prill.papers.mind2web.training.ranker import plan_draws
 from prill.protocols import Image
 from prill.refine.demonstration import Teacher
-from prill.refine.training.preflight import Say, foretold
+from prill.refine.training.preflight import Say, estimate_run
 from prill.refine.training.samples import split
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.trainer import TrainingWatch, saving_whole, training_arguments, watched
@@ -70,7 +70,7 @@ def plan_planner(
             parameters=("max_length", "overlong"),
         )
     learnt, held_out = split(fitting, spec.held_out)
-    facts = foretold(
+    facts = estimate_run(
         spec,
         base,
         Path(output),
@@ -100,7 +100,7 @@ def make_planner_trainer(
         ),
         data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, model=model, label_pad_token_id=-100),
         compute_loss_func=_loss,
-        train_dataset=PlannerRows(plan.gold, draws_of(spec, plan), teacher, tokenizer, limit),
+        train_dataset=PlannerRows(plan.gold, plan_draws(spec, plan), teacher, tokenizer, limit),
         eval_dataset=PlannerRows(plan.gold, apart, teacher, tokenizer, limit) if plan.held_out else None,
         processing_class=plan.base.reader,
     )
@@ -135,7 +135,7 @@ class PlannerRows:
     def __getitem__(self, number: int) -> dict[str, list[int]]:
         draw = self.draws[number]
         try:
-            question, answer = lesson(self.gold, draw.step, self.teacher, number_of(draw, self.draws.each))
+            question, answer = lesson(self.gold, draw.step, self.teacher, get_number(draw, self.draws.each))
         except (UnscoredError, InputError) as error:
             raise UsageError(f"{self.gold.place(draw.step)}: the policy has no words for it: {error}") from None
         row = encoded(self.tokenizer, question, answer)
@@ -144,7 +144,7 @@ class PlannerRows:
         return row
 
 
-def number_of(draw: Draw, each: int) -> int:
+def get_number(draw: Draw, each: int) -> int:
     """Which draw of its step this is, over all passes."""
     return draw.seen * each + draw.row
 

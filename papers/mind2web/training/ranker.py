@@ -1,6 +1,6 @@
 """A ranker of candidates by transformers' Trainer: a cross-encoder that learns which of a page's elements is meant.
 
-For each step one right candidate and a few wrong ones, drawn anew at each pass; the loss is the binary cross-entropy of each
+For each step one right candidate and a few wrong ones, redrawn at each pass; the loss is the binary cross-entropy of each
 (MindAct, arXiv 2306.06070, and Self-MAP, ACL 2024).
 """
 
@@ -21,7 +21,7 @@ from prill.papers.mind2web.pages.ranking import RankingTally, candidate_texts, d
 from prill.papers.mind2web.pages.state import read_state
 from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
 from prill.papers.mind2web.training.pages import Draw, Draws, GoldStep, GoldTurns, PagePlan, evenly
-from prill.refine.training.preflight import Say, foretold
+from prill.refine.training.preflight import Say, estimate_run
 from prill.refine.training.samples import split
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.trainer import TrainingWatch, saving_whole, training_arguments, watched
@@ -52,7 +52,7 @@ def plan_ranker(
         text, query = _texts(turns, step, _drawn(turns, draws, Draw(step, 0, 0)))
         with model_failures(base.name):
             lengths.append((min(limit, len(base.tokenizer(text, query)["input_ids"])), 0))
-    facts = foretold(
+    facts = estimate_run(
         spec,
         base,
         Path(output),
@@ -78,7 +78,7 @@ def make_ranker_trainer(spec: TrainSpec, plan: PagePlan, output: Path, watch: Tr
         ),
         data_collator=_collator(plan),
         compute_loss_func=_loss,
-        train_dataset=RankerRows(plan.gold, draws_of(spec, plan)),
+        train_dataset=RankerRows(plan.gold, plan_draws(spec, plan)),
         eval_dataset=RankerRows(plan.gold, Draws(plan.held_out, spec.negatives + 1, 1, spec.seed)) if plan.held_out else None,
         processing_class=plan.base.reader,
     )
@@ -86,7 +86,7 @@ def make_ranker_trainer(spec: TrainSpec, plan: PagePlan, output: Path, watch: Tr
     return trainer
 
 
-def draws_of(spec: TrainSpec, plan: PagePlan) -> Draws:
+def plan_draws(spec: TrainSpec, plan: PagePlan) -> Draws:
     """The rows of the whole training, of all its passes."""
     each = spec.draws if spec.trains == "planner" else spec.negatives + 1
     passes = ceil(plan.facts.steps * spec.batch / (len(plan.learnt) * each))

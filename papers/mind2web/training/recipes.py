@@ -60,7 +60,7 @@ class PlannerRecipe:
         """How many steps of how many turns."""
         facts = plan.facts
         left_out = f"{plan.gold.without:,} steps have no right candidate, and {facts.overlong:,} are too long or cannot be said"
-        drawn = f"{facts.learnt // max(1, len(plan.learnt))} rows a pass, drawn anew each time"
+        drawn = f"{facts.learnt // max(1, len(plan.learnt))} rows a pass, redrawn each time"
         return (
             f"on {len(plan.learnt):,} steps of {len(plan.gold):,} turns, {drawn}. {left_out}: those\nwere left out; "
             f"{len(plan.held_out):,} steps of other conversations were kept apart."

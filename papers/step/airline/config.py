@@ -12,9 +12,9 @@ from msgspec import Meta
 from prill.config.registry import read_options
 from prill.emulators.browser.config import PagesConfig
 from prill.emulators.settings import Playing, Scripts, Setting
-from prill.emulators.task_source import Names, task_names, words_of
+from prill.emulators.task_source import Names, task_names, to_words
 from prill.errors import UsageError
-from prill.papers.step.airline.environment import SCENARIOS, Airline, AirlineSpec, Service, service_of
+from prill.papers.step.airline.environment import SCENARIOS, Airline, AirlineSpec, Service, read_service
 from prill.protocols import Policy
 
 
@@ -32,7 +32,7 @@ class AirlineConfig(PagesConfig, AirlineSpec):
     def check(self) -> None:
         """The window's size becomes one text; one without a size is refused."""
         super().check()
-        object.__setattr__(self, "tasks", words_of(self.tasks))
+        object.__setattr__(self, "tasks", to_words(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Makes a desk and a window for each worker."""
@@ -78,7 +78,7 @@ class AirlineConfig(PagesConfig, AirlineSpec):
 
     def _service(self, desks: ExitStack) -> Service:
         if self.elsewhere:
-            return service_of(os.environ)
+            return read_service(os.environ)
         from prill.papers.step.airline.desk import AirlineDesk
 
         desk = desks.enter_context(AirlineDesk())

@@ -186,10 +186,10 @@ class Airline:
 
 def airline(images: Path, spec: AirlineSpec = AirlineSpec(), *, browser: Chromium | None = None) -> Airline:
     """The environment for the desk at $AIRLINE. Raises UsageError when that is not set."""
-    return Airline(images, service_of(os.environ), spec, browser=browser)
+    return Airline(images, read_service(os.environ), spec, browser=browser)
 
 
-def service_of(environ: Mapping[str, str]) -> Service:
+def read_service(environ: Mapping[str, str]) -> Service:
     """From the variables AIRLINE and AIRLINE_TOKEN. Raises UsageError."""
     address = environ.get("AIRLINE", "").strip().rstrip("/")
     if not address.startswith(("http://", "https://")):

@@ -24,7 +24,7 @@ from prill.models.devices import hold
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
-from prill.models.local.weights import cause_of, check_adapter, library_errors
+from prill.models.local.weights import check_adapter, error_cause, library_errors
 from prill.models.replies import excerpt
 from prill.protocols import Message
 
@@ -193,7 +193,7 @@ def _loaded(model: str, adapter: str | None, device: str | None, dtype: str | No
             loaded = adapted.merge_and_unload()
         loaded = loaded.to(device)
     except library_errors() as error:
-        raise EndpointError(f"{adapter or folder}: cannot be loaded: {cause_of(error)}") from error
+        raise EndpointError(f"{adapter or folder}: cannot be loaded: {error_cause(error)}") from error
     if not hasattr(loaded, "lm_head") or not tokenizer.chat_template:
         raise UsageError(f"{folder}: no chat model: it needs a language head and a chat template")
     return Chooser(loaded, tokenizer, batch=batch)

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack
 from msgspec import Meta
 
 from prill.errors import PrillError, TruncatedError, UnparsableError, UsageError
-from prill.models.calls import Call, image_files, is_transcribed, note, turns_of
+from prill.models.calls import Call, build_turns, image_files, is_transcribed, note
 from prill.models.client import PIXEL_BUDGET
 from prill.models.devices import hold
 from prill.models.ledger import Ledger, Price, queued
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.trained import expect_trained
-from prill.models.local.weights import Generation, Prepared, Weights, check_adapter, load, window_of
+from prill.models.local.weights import Generation, Prepared, Weights, check_adapter, load, read_window
 from prill.models.prompts import call_code
 from prill.models.replies import excerpt
 from prill.models.request import (
@@ -92,7 +92,7 @@ class _Desk:
 
     def window(self, path: Path) -> Future[int | None]:
         """The window of the model in a folder. Read in the thread that loads: transformers is imported by one at a time."""
-        return self._worker.submit(window_of, path)
+        return self._worker.submit(read_window, path)
 
     def _serve(self) -> None:
         """Answers one batch. Whatever happens, nobody waits for ever."""
@@ -206,7 +206,7 @@ class LocalModel:
         return _Desk(partial(load, self.path, self._device, self._dtype, self.adapter), self.batch)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to another process: the settings; weights are loaded anew there."""
+        """What travels to another process: the settings; weights are loaded again there."""
         return {key: value for key, value in vars(self).items() if key != "_desk"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -290,7 +290,7 @@ class LocalModel:
         if is_transcribed():
             call = Call(
                 model=self.name,
-                messages=turns_of(request, await asyncio.to_thread(image_files, request)),
+                messages=build_turns(request, await asyncio.to_thread(image_files, request)),
                 reply=generation.text,
                 finish_reason="stop" if generation.finished else "length",
                 prompt_tokens=generation.prompt_tokens,

@@ -80,7 +80,7 @@ class Weights:
 
     @property
     def has_encoder(self) -> bool:
-        """Whether an encoder reads the question, and a decoder begins the answer anew, as in T5."""
+        """Whether an encoder reads the question, and a decoder begins the answer again, as in T5."""
         return bool(self.model.config.is_encoder_decoder)
 
     @property
@@ -294,7 +294,7 @@ def _libraries() -> tuple[Any, Any]:
         raise MissingExtraError(error.name or "transformers", "local") from None
 
 
-def window_of(path: Path) -> int | None:
+def read_window(path: Path) -> int | None:
     """Tokens of request and reply together for the model in a folder, whose weights are not loaded; None where nothing says.
 
     It is what the model has places for, or what its tokenizer was made for, if that is less. For an encoder the tokenizer has
@@ -332,7 +332,7 @@ def check_adapter(adapter: Path) -> None:
     except OSError:
         raise UsageError(f"{adapter}: no folder with an adapter in it (PEFT's adapter_config.json and weights)") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file}: not valid JSON ({error}); train the adapter anew, or copy the file again") from None
+        raise UsageError(f"{file}: not valid JSON ({error}); train the adapter again, or copy the file again") from None
     if not isinstance(config, dict) or not isinstance(config.get("peft_type"), str):
         raise UsageError(f"{file}: no description of an adapter (peft_type is missing)")
     expect_trained(adapter)
@@ -409,7 +409,7 @@ def model_failures(problem: str = "the local model cannot be used") -> Iterator[
     except torch.OutOfMemoryError as error:
         raise ContextTooLongError(f"the request does not fit the memory of the device: {excerpt(str(error))}") from None
     except (*library_errors(), jinja2.TemplateError) as error:
-        raise EndpointError(f"{problem}: {cause_of(error)}") from error
+        raise EndpointError(f"{problem}: {error_cause(error)}") from error
 
 
 def library_errors() -> tuple[type[Exception], ...]:
@@ -420,7 +420,7 @@ def library_errors() -> tuple[type[Exception], ...]:
     return *wrong, EOFError, pickle.UnpicklingError, damaged, contradictory
 
 
-def cause_of(error: BaseException) -> str:
+def error_cause(error: BaseException) -> str:
     """What failed in one of `library_errors`, in words for a user."""
     while error.__cause__ is not None:  # transformers hides what failed behind "could not import module"
         error = error.__cause__

@@ -17,7 +17,7 @@ from prill.actions.early_stop import EarlyStop
 from prill.config.values import Config
 from prill.emulators.pool import Pool
 from prill.emulators.settings import EnvironmentConfig, EnvironmentLike, Playing, Setting
-from prill.emulators.task_source import fingerprint, numbers, words_of
+from prill.emulators.task_source import fingerprint, numbers, to_words
 from prill.episodes.record import Episode, RecordTally, record
 from prill.errors import UsageError
 from prill.evaluators.labels import TEMPLATE
@@ -61,7 +61,7 @@ class EpisodesConfig(Config):
 
     def check(self) -> None:
         """Seeds become one text."""
-        object.__setattr__(self, "seeds", words_of(self.seeds))
+        object.__setattr__(self, "seeds", to_words(self.seeds))
         numbers(str(self.seeds), "seeds")
 
     @property

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from prill.config.registry import Option, OptionError, options_of
-from prill.config.values import name_of
+from prill.config.registry import Option, OptionError, list_options
+from prill.config.values import get_name
 from prill.emulators.settings import EnvironmentConfig, Scripts, as_text
 from prill.errors import UsageError
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
@@ -81,7 +81,7 @@ def plan_policy(
     made = None if isinstance(described, PolicyConfig) else described
     name: str = described.name if made is None else type(made).__name__
     maker = POLICIES.maker(name) if made is None else lambda: made
-    own = options_of(maker)
+    own = list_options(maker)
     options: dict[str, Any] = {} if made is not None else described.mapping()
     options.pop("name", None)
     asks = asks_a_model(maker)
@@ -92,7 +92,7 @@ def plan_policy(
             raise UsageError(f"policy: the scripted policy has no options, got {', '.join(options)}", parameters=("policy",))
         if (scripts := environment.scripts()) is not None:
             return _plan_scripts(scripts, behaviours)
-    shown, asked = _model_of(own, options, model, concurrency) if asks else (None, None)
+    shown, asked = _get_model(own, options, model, concurrency) if asks else (None, None)
     options = {**_run_options(name, own, given, asks, environment), **options}
     # A policy that draws by itself draws again for each seed and attempt.
     drawn = [key for key in ("seed", "attempt") if key in own and key not in options]
@@ -179,11 +179,11 @@ def _table(model: ModelLike) -> dict[str, Any]:
 
 
 def _name(model: ModelLike | None) -> Any:
-    name = None if model is None else name_of(model)
+    name = None if model is None else get_name(model)
     return name or None
 
 
-def _model_of(
+def _get_model(
     own: Mapping[str, Option], options: dict[str, Any], model: ModelLike | None, concurrency: int
 ) -> tuple[dict[str, Any] | None, LanguageModel | None]:
     """The model that the policy asks, and its table; its options are taken out of those of the policy."""

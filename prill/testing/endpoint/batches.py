@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from prill.testing.endpoint.faults import Faults, share_of
+from prill.testing.endpoint.faults import Faults, compute_share
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -131,7 +131,7 @@ class BatchDesk:
         output, errors = bytearray(), bytearray()
         expired = 0
         for number, request in enumerate(requests):
-            fate = share_of(f"{self._faults.seed} {batch.id} {number}")
+            fate = compute_share(f"{self._faults.seed} {batch.id} {number}")
             line: dict[str, Any] = {"id": f"batch_req_{batch.id}_{number}", "custom_id": request.custom_id}
             if fate < self._faults.batch_expired:
                 expired += 1

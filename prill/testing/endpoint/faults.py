@@ -153,7 +153,7 @@ def certainty(text: str) -> float:
     return 0.75 + 0.2 * _random_pair(text)[1]
 
 
-def share_of(key: str) -> float:
+def compute_share(key: str) -> float:
     """A number in [0, 1) that follows from the key, for the rates of what is no completion."""
     return _random_pair(key)[0]
 

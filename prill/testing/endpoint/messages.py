@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from prill.testing.endpoint.faults import Faults, share_of
+from prill.testing.endpoint.faults import Faults, compute_share
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -106,7 +106,7 @@ class MessagesDesk:
         return None
 
     def _result(self, batch: str, number: int, request: Mapping[str, Any]) -> dict[str, Any]:
-        fate = share_of(f"{self._faults.seed} {batch} {number}")
+        fate = compute_share(f"{self._faults.seed} {batch} {number}")
         if fate < self._faults.batch_expired:
             result: dict[str, Any] = {"type": "expired"}
         elif fate < self._faults.batch_expired + self._faults.batch_failed:

@@ -25,13 +25,13 @@ from prill.testing.endpoint.requests import (
     Prompt,
     Rejection,
     Request,
+    count_tokens,
     decode_request,
+    find_rejection,
     in_form,
     key_rejection,
     problem,
     read_prompt,
-    refusal_of,
-    tokens_of,
 )
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class MockEndpoint:
         request = msgspec.json.decode(await http.read())
         texts = [request["input"]] if isinstance(request["input"], str) else request["input"]
         rows = [{"object": "embedding", "index": i, "embedding": embedding(text)} for i, text in enumerate(texts)]
-        tokens = sum(map(tokens_of, texts))
+        tokens = sum(map(count_tokens, texts))
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return _json(200, _encode({"object": "list", "model": request["model"], "data": rows, "usage": usage}))
 
@@ -142,7 +142,7 @@ class MockEndpoint:
         if self.faults.cogagent and (failed := cogagent.crash(self._generation, request, prompt)) is not None:
             self.outcomes[failed.outcome] += 1
             return _json(failed.status, failed.body, content_type="text/plain")
-        if (rejection := rejection or refusal_of(self.faults, request, prompt) or self._limited(outcome)) is not None:
+        if (rejection := rejection or find_rejection(self.faults, request, prompt) or self._limited(outcome)) is not None:
             return self._reject(rejection)
         self.outcomes[outcome] += 1
         reply = self._reply(request, prompt, outcome, detail)
@@ -172,7 +172,7 @@ class MockEndpoint:
         self.requests += 1
         self.prompts[prompt.hash] += 1
         outcome, detail = fate(self.faults, prompt.hash, self.prompts[prompt.hash])
-        if (rejection := refusal_of(self.faults, request, prompt)) is not None:
+        if (rejection := find_rejection(self.faults, request, prompt)) is not None:
             self.outcomes[rejection.outcome] += 1
             return rejection.status, in_form(rejection, self.faults.error_form)
         self.outcomes[outcome] += 1
@@ -220,7 +220,7 @@ class MockEndpoint:
     def _answer(self, request: Request, prompt: Prompt, reply: _Reply) -> bytes:
         logprobs = None
         if request.logprobs and reply.text:
-            logprobs = logprobs_of(reply.text, reply.truth, prompt.user_text, request.top_logprobs or 0)
+            logprobs = make_logprobs(reply.text, reply.truth, prompt.user_text, request.top_logprobs or 0)
         self.images += prompt.images
         self.prompt_tokens += prompt.tokens
         self.completion_tokens += reply.tokens
@@ -253,7 +253,7 @@ class _Reply:
 
     @property
     def tokens(self) -> int:
-        return tokens_of(self.text or "") + self.thought
+        return count_tokens(self.text or "") + self.thought
 
 
 def import_function(place: str) -> Callable[[str], str]:
@@ -330,7 +330,7 @@ def _filled(schema: Mapping[str, Any], word: str, thoughts: str) -> object:
     return empty.get(str(kind), lambda: thoughts)()
 
 
-def logprobs_of(text: str, word: str, user_text: str, alternatives: int) -> dict[str, Any]:
+def make_logprobs(text: str, word: str, user_text: str, alternatives: int) -> dict[str, Any]:
     """The `logprobs` object of a reply. At the verdict, `certainty(asked)` is shared by the word and its first four letters.
 
     The opposite verdict has what is left but for a thousandth, which goes to a token that begins no verdict.
@@ -375,7 +375,7 @@ def completion(
     logprobs: dict[str, Any] | None = None,
 ) -> bytes:
     """The body of a 200 answer."""
-    reply_tokens = tokens_of(text or "")
+    reply_tokens = count_tokens(text or "")
     return b"".join(
         (
             b'{"id":"chatcmpl-mock","object":"chat.completion","created":1700000000,"model":',

@@ -24,7 +24,7 @@ NO_IMAGES = (
 )
 _PICTURE = b'"url":"data:'  # in a text, its quotation marks would have backslashes
 _JPEG = _PICTURE + b"image/jpeg;base64,"
-# What quotations carry is drawn anew for every call: two requests that differ in nothing else are one prompt.
+# What quotations carry is redrawn for every call: two requests that differ in nothing else are one prompt.
 _CODE = re.compile(rb"\[[\w-]+ ([a-z]{7})\]")
 
 
@@ -88,7 +88,7 @@ class Prompt:
     @property
     def tokens_of_last(self) -> int:
         """The tokens of the last message's text."""
-        return tokens_of(self.last_text)
+        return count_tokens(self.last_text)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def read_prompt(request: Request) -> Prompt:
         parts = [Part("text", turn.content)] if isinstance(turn.content, str) else turn.content or []
         text = "\n".join(part.text for part in parts if part.type == "text")
         pictures = sum(part.type == "image_url" for part in parts)
-        tokens += tokens_of(text) + pictures * TOKENS_PER_IMAGE
+        tokens += count_tokens(text) + pictures * TOKENS_PER_IMAGE
         images += pictures
         has_system, role = has_system or turn.role == "system", turn.role
         if turn.role == "user" and user_text is None:
@@ -171,7 +171,7 @@ def key_rejection(faults: Faults, headers: Mapping[str, str], query: Mapping[str
     return None
 
 
-def refusal_of(faults: Faults, request: Request, prompt: Prompt) -> Rejection | None:
+def find_rejection(faults: Faults, request: Request, prompt: Prompt) -> Rejection | None:
     """Why this server will never take this request; None when it may."""
 
     def bad(outcome: str, message: str, param: str | None = None, code: str | None = None) -> Rejection:
@@ -247,7 +247,7 @@ def too_long(faults: Faults, tokens: int, reply: int) -> str:
     }[faults.context_form]
 
 
-def tokens_of(text: str) -> int:
+def count_tokens(text: str) -> int:
     """The mock's count of tokens: one for four characters."""
     return len(text) // CHARS_PER_TOKEN + 1
 

@@ -19,7 +19,7 @@ _OF_A_VERDICT = frozenset({"evaluator", "unscored"})
 class LabelLog(AppendLog[LabelRecord]):
     """The labels of one annotator in a file that others may share; only this process writes it.
 
-    A new label is appended; one that replaces or removes another makes the file anew. Lines of other annotators and sources
+    A new label is appended; one that replaces or removes another makes the file again. Lines of other annotators and sources
     keep their bytes and their order. `mine` is the newest label of each id; `others` are the human labels of everybody else.
     """
 
@@ -47,7 +47,7 @@ class LabelLog(AppendLog[LabelRecord]):
     def _expect_ours(self) -> None:
         if not self.is_ours():
             raise UsageError(
-                f"{self.path}: cannot be written: another program has changed or replaced it; start prill annotate anew"
+                f"{self.path}: cannot be written: another program has changed or replaced it; start prill annotate again"
             )
 
     def _without(self, id: str, line: bytes = b"") -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from prill.io.cache import scratch_database
-from prill.io.store import BadLine, Intake, encode
+from prill.io.store import BadLine, TrajectoryReader, encode
 from prill.types import Trajectory
 
 Order = Literal["file", "random"]
@@ -31,8 +31,8 @@ class Worklist:
         self._bodies = scratch_database(self)
         self._bodies.execute("CREATE TABLE bodies (number INTEGER PRIMARY KEY, body BLOB)")
         entries: list[tuple[str, str]] = []
-        intake = Intake(paths)
-        for _, item in intake:
+        reader = TrajectoryReader(paths)
+        for _, item in reader:
             if isinstance(item, BadLine):
                 self.broken.append(item)
                 continue
@@ -40,7 +40,7 @@ class Worklist:
             entries.append((item.id, item.task.goal[:_GOAL_CHARS]))
             if order == "file" and len(entries) == limit:
                 break
-        intake.close()
+        reader.close()
         self._numbers = list(range(len(entries)))
         if order == "random":
             self._numbers.sort(key=lambda number: hashlib.sha256(f"{seed}:{entries[number][0]}".encode()).digest())

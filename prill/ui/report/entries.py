@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from prill.evaluators.labels import task_of
+from prill.evaluators.labels import make_task
 from prill.evaluators.meta.comparison import slice_value
 from prill.io.store import BadLine, encode, read_verdicts
 from prill.transcripts import transcript_folder
@@ -140,7 +140,7 @@ def row(
         site=item.task.site,
         agent=item.agent,
         platform=item.task.platform,
-        task=task_of(item),
+        task=make_task(item),
         steps=len(item.steps),
         truth=truth_outcome,
         outcomes=outcomes,
@@ -149,11 +149,11 @@ def row(
     )
 
 
-def series_of(item: Trajectory | BadLine) -> tuple[tuple[object, ...], int] | None:
+def get_series(item: Trajectory | BadLine) -> tuple[tuple[object, ...], int] | None:
     """What the attempts at one task have in common, and which of them this is, from 0; None for what is no such attempt."""
     if isinstance(item, BadLine) or not isinstance(attempt := item.metadata.get("attempt"), int):
         return None
-    return (task_of(item), item.task.goal, item.agent, str(item.metadata.get("seed"))), attempt
+    return (make_task(item), item.task.goal, item.agent, str(item.metadata.get("seed"))), attempt
 
 
 def detail(

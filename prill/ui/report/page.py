@@ -20,14 +20,14 @@ from markupsafe import Markup
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
-from prill.evaluators.fitted.overlap import Overlap, overlap_of
+from prill.evaluators.fitted.overlap import Overlap, find_overlap
 from prill.evaluators.labels import gold_labels
 from prill.io.lines import is_stream
 from prill.io.outputs import check_output, writing
 from prill.io.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 from prill.ui.report.calls import packed_calls
-from prill.ui.report.entries import Judge, ReportRow, Retry, detail, row, series_of
+from prill.ui.report.entries import Judge, ReportRow, Retry, detail, get_series, row
 from prill.ui.report.pictures import Pictures
 from prill.ui.report.summary import ReportContents, Summary, summary
 from prill.ui.templates import render_page
@@ -101,7 +101,7 @@ def write_report(
                         known = calibration.fitted_to
                         counts["unknown" if known is None else known.relation(item)] += 1
                 line = row(item, judges, item.id in gold, gold.get(item.id), keys)
-                if retries is not None and (place := series_of(item)) is not None:
+                if retries is not None and (place := get_series(item)) is not None:
                     line = replace(line, series=series.setdefault(place[0], len(series)), attempt=place[1])
                 rows.append(line)
                 own_labels = [label for label in by_id.get(item.id, ()) if label.source == label_source]
@@ -138,7 +138,7 @@ def write_report(
     except OSError as error:
         raise UsageError(f"{out}: cannot be written: {error.strerror}") from None
     broken = tuple(row.broken for row in rows if row.broken is not None)
-    seen = {judge.name: overlap_of(judge.verdicts[row.id] for row in rows if row.id in judge.verdicts) for judge in judges}
+    seen = {judge.name: find_overlap(judge.verdicts[row.id] for row in rows if row.id in judge.verdicts) for judge in judges}
     fitted = {name: overlap for name, overlap in seen.items() if overlap is not None}
     return ReportSummary(len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside, fitted)
 

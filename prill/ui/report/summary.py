@@ -13,8 +13,8 @@ from statistics import median
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
-from prill.evaluators.fitted.overlap import Overlap, fitted_caution, overlap_of
-from prill.evaluators.meta.agreement import Agreement, agreement_of, judged_scores, pair
+from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution
+from prill.evaluators.meta.agreement import Agreement, judged_scores, measure_agreement, pair
 from prill.evaluators.meta.annotators import annotator_agreement
 from prill.evaluators.meta.comparison import mcnemar
 from prill.evaluators.meta.figure import Figure as AgreementFigure
@@ -80,7 +80,7 @@ class Column:
         scored: Scored = ([], [])
         try:
             pairing = pair(verdicts, labels, contents.source, contents.truth)
-            comparison, scored = agreement_of(pairing, tasks), judged_scores(pairing.pairs)
+            comparison, scored = measure_agreement(pairing, tasks), judged_scores(pairing.pairs)
         except UsageError as error:
             comparison = str(error)
         return Column(
@@ -92,7 +92,7 @@ class Column:
             scored=scored,
             comparison=comparison,
             elsewhere=len(judge.verdicts) - len(verdicts),
-            fitted=overlap_of(verdicts),
+            fitted=find_overlap(verdicts),
         )
 
     @property

@@ -22,12 +22,12 @@ from prill.errors import InputError, PrillError, UsageError
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.registry import make_judge
 from prill.io.cache import asking_anew
-from prill.io.outputs import check_output, content_of
+from prill.io.outputs import check_output, read_content
 from prill.io.store import BadLine, Item, read_labels, read_trajectories
 from prill.io.truth import gold_labels
-from prill.protocols import Evaluator, concurrency_of
+from prill.protocols import Evaluator, get_concurrency
 from prill.refine.rewards.loops import LoopThread
-from prill.refine.rewards.watch.records import WatchLog, WatchRecord, name_of, opinion_of, whole_verdicts
+from prill.refine.rewards.watch.records import WatchLog, WatchRecord, get_name, to_opinion, whole_verdicts
 from prill.refine.rewards.watch.signs import WatchReport, WatchTally
 from prill.refine.rewards.watch.spec import FEWEST, WatchSpec
 from prill.types import Opinion, Trajectory, Usage, Verdict
@@ -64,8 +64,8 @@ class Watch:
         if spec.observations is not None:
             inputs = (spec.canaries, spec.canary_labels, spec.reference)
             check_output(spec.observations, "observations", inputs, continued=True, parameter="observations")
-        self._scores = scores_of(spec.reference)
-        self._name = name_of(judge.info)
+        self._scores = read_scores(spec.reference)
+        self._name = get_name(judge.info)
         self._begin_anew()
 
     def __reduce__(self) -> tuple[type[Watch], tuple[Evaluator, WatchSpec]]:
@@ -198,7 +198,7 @@ class Watch:
             await asyncio.wait([self._round])
 
     async def _work(self) -> None:
-        at_once = (self._student is not None and concurrency_of(self._student)) or 1
+        at_once = (self._student is not None and get_concurrency(self._student)) or 1
         while True:
             batch = [await self._queue.get()]
             while len(batch) < at_once and not self._queue.empty():
@@ -207,7 +207,7 @@ class Watch:
                 self._open_or_say()
                 opinions = await asyncio.gather(*map(self._second_opinion, batch))
                 for seen, student in zip(batch, opinions, strict=True):
-                    said = opinion_of(seen.verdict, self._name)
+                    said = to_opinion(seen.verdict, self._name)
                     self._note(WatchRecord(kind="verdict", at=_now(), id=seen.verdict.id, verdict=said, student=student))
                     self._begin_round_when_due()
             finally:
@@ -219,7 +219,7 @@ class Watch:
     async def _second_opinion(self, seen: _Seen) -> Opinion | None:
         if self._student is None or seen.trajectory is None:
             return None
-        return await _ask(self._student, seen.trajectory, name_of(self._student.info))
+        return await _ask(self._student, seen.trajectory, get_name(self._student.info))
 
     def _begin_round_when_due(self) -> None:
         self._since += 1
@@ -281,7 +281,7 @@ async def _ask(judge: Evaluator, trajectory: Trajectory, name: str) -> Opinion:
     if task.cancelled() or failure is not None:
         reason = str(failure) if isinstance(failure, PrillError) else f"the judge raised {type(failure).__name__}"
         return Opinion(judge=name, success=None, unscored="transport", reason=reason)
-    return opinion_of(task.result(), name)
+    return to_opinion(task.result(), name)
 
 
 def _canaries(spec: WatchSpec) -> Sequence[tuple[Trajectory, bool]]:
@@ -309,12 +309,12 @@ def _student(student: str | Mapping[str, Any] | Evaluator | None) -> Evaluator |
     if student is None:
         return None
     is_file = isinstance(student, str) and Path(student).suffix == ".json" and Path(student).is_file()
-    if isinstance(student, str) and is_file and content_of(student) == "a fitted judge":
+    if isinstance(student, str) and is_file and read_content(student) == "a fitted judge":
         return Student.load(student)
     return make_judge(student)
 
 
-def scores_of(path: str | Path | None) -> Sequence[float]:
+def read_scores(path: str | Path | None) -> Sequence[float]:
     """The scores that drift is measured from. Raises UsageError for a file without enough of them."""
     if path is None:
         return ()

@@ -43,13 +43,13 @@ class WatchRecord:
     round: int = 0
 
 
-def name_of(info: EvaluatorInfo) -> str:
+def get_name(info: EvaluatorInfo) -> str:
     """Who judged, in a word or two, and a code that tells two settings of a judge apart."""
     code = hashlib.sha256(msgspec.json.encode(info, order="deterministic")).hexdigest()[:8]
     return " ".join(part for part in (info.name, info.model, code) if part)
 
 
-def opinion_of(verdict: Verdict, judge: str) -> Opinion:
+def to_opinion(verdict: Verdict, judge: str) -> Opinion:
     """A verdict without its words."""
     return Opinion(judge=judge, success=verdict.success, score=verdict.score, unscored=verdict.unscored, usage=verdict.usage)
 
@@ -96,7 +96,7 @@ def of_verdicts(
 ) -> Iterator[WatchRecord]:
     """The lines of a verdict file as observations, in the order of the file; `students` has the second judge's by id."""
     for verdict in whole_verdicts(path, broken):
-        said = opinion_of(verdict, name_of(verdict.evaluator))
+        said = to_opinion(verdict, get_name(verdict.evaluator))
         yield WatchRecord(kind="verdict", at="", id=verdict.id, verdict=said, student=students.get(verdict.id))
 
 

@@ -203,7 +203,7 @@ class WatchTally:
         return max(self._rounds, default=0)
 
     def add(self, record: WatchRecord) -> bool:
-        """Counts an observation; True when the signs were looked at anew."""
+        """Counts an observation; True when the signs were looked at again."""
         self._judge = record.verdict.judge
         if record.student is not None:
             self._student = record.student.judge

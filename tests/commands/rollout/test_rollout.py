@@ -36,26 +36,26 @@ def test_other_settings_are_other_episodes() -> None:
         assert len({case.id("miniwob", fingerprint(settings)) for settings in ({"text": "lines"}, {"text": "html"})}) == 2
 
 
-def tasks_of(lines: str, folder: Path, start_url: str | None = None) -> dict[str, Task]:
+def list_tasks(lines: str, folder: Path, start_url: str | None = None) -> dict[str, Task]:
     path = folder / "tasks.jsonl"
     path.write_text(lines)
     return WebConfig(tasks=path, start_url=start_url).read_tasks("web")
 
 
 def test_edited_task_is_another_task(tmp_path: Path) -> None:
-    before = task_contents(tasks_of('{"id": "a", "goal": "Find x"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
-    after = task_contents(tasks_of('{"id": "a", "goal": "Find z"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
-    elsewhere = task_contents(tasks_of('{"id": "b", "goal": "Find y"}', tmp_path, "http://two"))
+    before = task_contents(list_tasks('{"id": "a", "goal": "Find x"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
+    after = task_contents(list_tasks('{"id": "a", "goal": "Find z"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
+    elsewhere = task_contents(list_tasks('{"id": "b", "goal": "Find y"}', tmp_path, "http://two"))
     assert (before["a"] == after["a"], before["b"] == after["b"], before["b"] == elsewhere["b"]) == (False, True, False)
 
 
 def test_nameless_tasks_are_named_by_text(tmp_path: Path) -> None:
-    (one,) = tasks_of('{"goal": "Find x"}', tmp_path)
-    (other,) = tasks_of('{"goal": "Find y"}', tmp_path)
+    (one,) = list_tasks('{"goal": "Find x"}', tmp_path)
+    (other,) = list_tasks('{"goal": "Find y"}', tmp_path)
     assert one != other
-    assert list(tasks_of('{"goal": "Find y"}\n{"goal": "Find x"}', tmp_path)) == [other, one]
+    assert list(list_tasks('{"goal": "Find y"}\n{"goal": "Find x"}', tmp_path)) == [other, one]
     with pytest.raises(UsageError, match="the same task id stands there twice"):
-        tasks_of('{"goal": "Find x"}\n{"goal": "Find x"}', tmp_path)
+        list_tasks('{"goal": "Find x"}\n{"goal": "Find x"}', tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from prill.cli import main
-from prill.datasets.formats.agent_eval_refine import load, load_labels, platform_of
+from prill.datasets.formats.agent_eval_refine import detect_platform, load, load_labels
 from prill.errors import UsageError
-from prill.evaluators.labels import template_of
+from prill.evaluators.labels import get_template
 from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Trajectory
 
@@ -125,12 +125,12 @@ def test_captions_file_can_be_chosen(tmp_path: Path) -> None:
     [("webarena_gpt4", "web"), ("website/android_runs", "android"), ("ios/run-3", "ios"), ("android/scenarios", "android")],
 )
 def test_platform_from_deepest_folder(tmp_path: Path, path: str, platform: str) -> None:
-    assert platform_of(tmp_path / path) == platform
+    assert detect_platform(tmp_path / path) == platform
 
 
 def test_platform_meta_json_before_path(tmp_path: Path) -> None:
-    assert platform_of(folder(tmp_path / "web", [], platform="android")) == "android"
-    assert platform_of(folder(tmp_path / "web2", [], domain="ios")) == "ios"
+    assert detect_platform(folder(tmp_path / "web", [], platform="android")) == "android"
+    assert detect_platform(folder(tmp_path / "web2", [], domain="ios")) == "ios"
 
 
 @pytest.mark.parametrize(("path", "problem"), [("runs", "names no platform"), ("web_and_ios", "names web and ios")])
@@ -188,7 +188,7 @@ def test_reference_answers_stay_out(tmp_path: Path) -> None:
 def test_template_is_kept_as_it_is_written(tmp_path: Path, number: object) -> None:
     config = {"task_id": 24, "sites": ["shopping"], "intent_template_id": number}
     trajectory = only(folder(tmp_path / "web", [record("24", "stop []", other={"config": config})]))
-    assert template_of(trajectory) == f"shopping/template {number}"
+    assert get_template(trajectory) == f"shopping/template {number}"
 
 
 def test_harness_stop_is_no_answer(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from prill.actions.webarena import parse_action
 from prill.cli import main
 from prill.datasets.formats.webarena import load, load_labels
-from prill.emulators.webarena.tasks import TaskConfig, load_configs, load_tasks, read_configs, task_of
+from prill.emulators.webarena.tasks import TaskConfig, load_configs, load_tasks, make_task, read_configs
 from prill.errors import UsageError
 from prill.io.store import BadLine, read_trajectories
 from prill.types import LabelRecord, Trajectory
@@ -256,7 +256,7 @@ def test_placeholders_become_user_addresses(tmp_path: Path) -> None:
         "N/A",
     )
     assert config.eval.program_html[0].required_contents.must_include == ("a",)
-    assert (task_of(config).id, task_of(config).site) == ("webarena.1", "shopping")
+    assert (make_task(config).id, make_task(config).site) == ("webarena.1", "shopping")
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +281,7 @@ def test_tasks_have_the_published_counts(configs: tuple[TaskConfig, ...]) -> Non
         ("program_html", "url_match"): 129,
         ("string_match", "url_match"): 10,
     }
-    assert Counter(task_of(config).site for config in configs) == {
+    assert Counter(make_task(config).site for config in configs) == {
         "shopping": 187,
         "shopping_admin": 182,
         "gitlab": 180,

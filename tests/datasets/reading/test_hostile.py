@@ -85,7 +85,7 @@ def test_impossible_sizes_cost_their_run(shape: tuple[int, int, int], tmp_path: 
 @pytest.mark.parametrize("name", ["image/ui_annotations_positions", "results/yx_touch", "step_id"])
 def test_endless_integers_are_no_numbers(name: str) -> None:
     record = test_aitw.step("odd", 0, 1)
-    assert aitw.step_of(record).elements
+    assert aitw.parse_step(record).elements
     odd = [10**400] * len(record[name]) if isinstance(record[name], list) else 10**400
     with pytest.raises(InputError, match=f"{name} holds something that is no number"):
-        aitw.step_of({**record, name: odd})
+        aitw.parse_step({**record, name: odd})

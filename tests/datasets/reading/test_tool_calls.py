@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.datasets.reading.tool_calls import kind_of, screen_size, tool_action
+from prill.datasets.reading.tool_calls import detect_kind, screen_size, tool_action
 from prill.types import Action
 
 
@@ -23,7 +23,7 @@ from prill.types import Action
     ],
 )
 def test_names_become_kinds_despite_prefix(name: str, kind: str) -> None:
-    assert kind_of(name) == kind
+    assert detect_kind(name) == kind
 
 
 @pytest.mark.parametrize(

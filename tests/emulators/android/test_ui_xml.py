@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prill.emulators.android.ui_xml import elements
-from prill.emulators.widgets import Widget, describe, located, place_of
+from prill.emulators.widgets import Widget, action_point, describe, located
 from prill.types import Action
 
 DUMP = """<?xml version='1.0' encoding='UTF-8' standalone='yes' ?><hierarchy rotation="0">
@@ -52,7 +52,7 @@ def test_appium_elements_are_read() -> None:
 def test_places_are_screen_fractions() -> None:
     found = elements(DUMP, (1000, 2000))
     assert found[2] == Widget("switch", "Wi-Fi", (0.8, 0.11, 0.96, 0.19), 1, (("checked", "true"),))
-    assert place_of(Action("click", target="[3] switch"), found) == pytest.approx((0.88, 0.15))
+    assert action_point(Action("click", target="[3] switch"), found) == pytest.approx((0.88, 0.15))
 
 
 def test_located_action_names_its_widget() -> None:

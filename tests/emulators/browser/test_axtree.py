@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from prill.emulators.browser import view
-from prill.emulators.browser.axtree import Box, Key, Node, lines_of, written
+from prill.emulators.browser.axtree import Box, Key, Node, build_lines, written
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.emulators.browser.view import Snapshot
@@ -57,7 +57,7 @@ node.count = 0  # type: ignore[attr-defined]
 
 
 def texts(*nodes: Node, window: tuple[float, float] | None = WINDOW) -> list[str]:
-    return ["\t" * line.depth + line.text for line in lines_of([node("RootWebArea", "T", 0), *nodes], window)][1:]
+    return ["\t" * line.depth + line.text for line in build_lines([node("RootWebArea", "T", 0), *nodes], window)][1:]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_options_show_with_their_list() -> None:
 
 
 def test_text_is_cut_at_a_line_end() -> None:
-    lines = lines_of([node("link", f"line {place}", 0) for place in range(10)])
+    lines = build_lines([node("link", f"line {place}", 0) for place in range(10)])
     numbers = {line.key: place for place, line in enumerate(lines, 1)}
     whole = written(lines, numbers.__getitem__)
     assert whole.splitlines()[9] == "[10] link 'line 9'"
@@ -173,13 +173,13 @@ async def test_an_endless_title_is_cut(chromium: Chromium, site: Site, tmp_path:
 async def test_pages_are_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     def lines_elsewhere(*arguments: Any) -> list[Any]:
         assert threading.current_thread() is not threading.main_thread(), "other episodes would wait"
-        return lines_of(*arguments)
+        return build_lines(*arguments)
 
     class Page:
         async def read(self, page: Any) -> Snapshot:
             return Snapshot((node("RootWebArea", "Shop", 0),), {}, {}, {})
 
-    monkeypatch.setattr(view, "lines_of", lines_elsewhere)
+    monkeypatch.setattr(view, "build_lines", lines_elsewhere)
     monkeypatch.setattr(view, "Reader", Page)
     assert "Shop" in await view.View().read(cast(Any, None), None, None)
 

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from prill.emulators.browser.chromium import chromium_path
-from prill.emulators.browsergym.environment import NOTHING, BrowserGym, _middle, call_of
+from prill.emulators.browsergym.environment import NOTHING, BrowserGym, _middle, format_call
 from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -53,7 +53,7 @@ from prill.types import Action, Observation, Step, Task, Trajectory
     ],
 )
 def test_action_becomes_the_same_call(action: Action, call: str) -> None:
-    assert call_of(action, 500, 400) == call
+    assert format_call(action, 500, 400) == call
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,11 @@ def test_action_becomes_the_same_call(action: Action, call: str) -> None:
     ],
 )
 def test_action_without_a_call_is_noop(action: Action) -> None:
-    assert call_of(action, 500, 400) == NOTHING
+    assert format_call(action, 500, 400) == NOTHING
 
 
 def test_typed_text_stays_one_string() -> None:
-    call = call_of(Action("type", target="4", value="a')\nclick('5"), 10, 10)
+    call = format_call(Action("type", target="4", value="a')\nclick('5"), 10, 10)
     assert call == "fill('4', \"a')\\nclick('5\")"
 
 

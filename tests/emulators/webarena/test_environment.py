@@ -21,10 +21,10 @@ import pytest_asyncio
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.shop import Shop, ShopPlay, shop_configs, shop_solutions
 from prill.emulators.shop.store import Store
-from prill.emulators.webarena.environment import Setup, WebArena, WebArenaSpec, setups_of
+from prill.emulators.webarena.environment import Setup, WebArena, WebArenaSpec, collect_setups
 from prill.emulators.webarena.login import Logins
 from prill.emulators.webarena.sites import Sites, reset_sites
-from prill.emulators.webarena.tasks import TaskConfig, read_configs, task_of
+from prill.emulators.webarena.tasks import TaskConfig, make_task, read_configs
 from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Task, Trajectory
@@ -187,7 +187,7 @@ async def make(browser: Chromium, shop: Shop, tmp_path: Path) -> AsyncIterator[M
 
     def make(**options: object) -> WebArena:
         variables = {name: str(options.pop(name)) for name in list(options) if name.isupper()}
-        setups = setups_of(CONFIGS.values())
+        setups = collect_setups(CONFIGS.values())
         setups |= options.pop("setups", {})  # type: ignore[arg-type]
         sites = Sites.from_environment(shop.environ | variables)
         spec = WebArenaSpec(**options)  # type: ignore[arg-type]
@@ -215,7 +215,7 @@ LOOKS = (1001, 1002, 1003, 1004, 1005)
 
 
 async def play(environment: WebArena, number: int, lines: tuple[str, ...]) -> Trajectory:
-    trajectory = await run_episode(ShopPlay(lines), environment, task_of(CONFIGS[number]), id="one", max_steps=60)
+    trajectory = await run_episode(ShopPlay(lines), environment, make_task(CONFIGS[number]), id="one", max_steps=60)
     assert (trajectory.error, trajectory.metadata["ended_by"]) == (None, "agent")
     return trajectory
 
@@ -234,7 +234,7 @@ async def test_reset_restores_the_first_state(make: Make, shop: Shop) -> None:
     environment = make(reset=shop.reset_url)
     await play(environment, 1006, shop_solutions()[1006].right)
     assert STATES[1006](shop.store)
-    observation = await environment.reset(task_of(CONFIGS[1006]))
+    observation = await environment.reset(make_task(CONFIGS[1006]))
     assert not STATES[1006](shop.store)
     assert "Welcome, Emma Lopez!" in (observation.text or "")
 
@@ -252,7 +252,7 @@ async def test_sites_are_reset_where_tasks_change_them(
     log = tmp_path / "resets"
     environment = make(reset=f'echo "$PRILL_TASK $PRILL_SITES" >> {shlex.quote(str(log))}', reset_when=when)
     for number in (1001, 1002, 1006, 1001):  # looks, looks, changes, looks
-        await environment.reset(task_of(CONFIGS[number]))
+        await environment.reset(make_task(CONFIGS[number]))
     assert log.read_text().splitlines() == resets
 
 
@@ -274,7 +274,7 @@ async def test_records_have_public_addresses(make: Make, tmp_path: Path) -> None
 
 async def test_oracles_see_the_real_page(make: Make, shop: Shop) -> None:
     environment = make()
-    await environment.reset(task_of(CONFIGS[1004]))
+    await environment.reset(make_task(CONFIGS[1004]))
     observation, _ = await environment.step(Action("goto", value="http://onestopmarket.com/wishlist/"))
     assert observation.url == "http://onestopmarket.com/wishlist/"
     assert environment.page.url == f"{shop.url}/wishlist/"
@@ -287,7 +287,7 @@ async def test_each_episode_signs_in_anew(make: Make, shop: Shop, tmp_path: Path
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     environment = make()
     for number in (1, 2):
-        observation = await environment.reset(task_of(CONFIGS[1004]))
+        observation = await environment.reset(make_task(CONFIGS[1004]))
         assert "Welcome, Emma Lopez!" in (observation.text or "")
         assert shop.store.logins == number
     assert not list(tmp_path.glob("prill-cookies-*"))
@@ -296,12 +296,12 @@ async def test_each_episode_signs_in_anew(make: Make, shop: Shop, tmp_path: Path
 async def test_kept_cookies_last_until_refused(make: Make, shop: Shop, tmp_path: Path) -> None:
     folder = tmp_path / "cookies"
     for environment in (make(cookies=folder), make(cookies=folder)):
-        await environment.reset(task_of(CONFIGS[1004]))
+        await environment.reset(make_task(CONFIGS[1004]))
         assert shop.store.logins == 1
     (file,) = folder.iterdir()
     assert (file.name, stat.S_IMODE(file.stat().st_mode)) == ("shopping_state.json", 0o600)
     shop.store.reset()
-    observation = await environment.reset(task_of(CONFIGS[1004]))
+    observation = await environment.reset(make_task(CONFIGS[1004]))
     assert (shop.store.logins, "Welcome, Emma Lopez!" in (observation.text or "")) == (1, True)
 
 
@@ -324,7 +324,7 @@ async def test_dead_browser_ends_one_episode(make: Make, monkeypatch: pytest.Mon
     state = BrowserContext.storage_state
     monkeypatch.setattr(BrowserContext, "storage_state", die)
     with pytest.raises(EnvironmentFailedError, match="the browser failed after signing in"):
-        await make().reset(task_of(CONFIGS[1004]))
+        await make().reset(make_task(CONFIGS[1004]))
 
 
 async def test_two_sites_are_both_signed_in(make: Make, shop: Shop) -> None:
@@ -343,7 +343,7 @@ async def test_wrong_password_is_not_told(make: Make, number: int) -> None:
     name = CONFIGS[number].sites[0].upper()
     environment = make(**{f"{name}_PASSWORD": "not-this-one"})
     with pytest.raises(EnvironmentFailedError, match=f"{name.lower()} at http.*{name}_PASSWORD") as caught:
-        await environment.reset(task_of(CONFIGS[number]))
+        await environment.reset(make_task(CONFIGS[number]))
     error: BaseException | None = caught.value
     while error is not None:
         assert "not-this-one" not in repr(error)
@@ -352,9 +352,9 @@ async def test_wrong_password_is_not_told(make: Make, number: int) -> None:
 
 async def test_site_that_is_down_is_named(make: Make, shop: Shop) -> None:
     with pytest.raises(EnvironmentFailedError, match=f"the site shopping at {NOWHERE} does not answer"):
-        await make(SHOPPING=NOWHERE).reset(task_of(CONFIGS[1004]))
+        await make(SHOPPING=NOWHERE).reset(make_task(CONFIGS[1004]))
     with pytest.raises(EnvironmentFailedError, match=f"the site reddit at {shop.url} shows no login form"):
-        await make(REDDIT=shop.url, login_timeout=2.0).reset(task_of(CONFIGS[1009]))
+        await make(REDDIT=shop.url, login_timeout=2.0).reset(make_task(CONFIGS[1009]))
 
 
 async def test_missing_setup_is_a_usage_error(make: Make) -> None:
@@ -369,7 +369,7 @@ async def test_missing_setup_is_a_usage_error(make: Make) -> None:
 
 async def test_failed_reset_ends_the_episode(make: Make, shop: Shop) -> None:
     with pytest.raises(EnvironmentFailedError, match="the reset command ended with status 1"):
-        await make(reset="false").reset(task_of(CONFIGS[1004]))
+        await make(reset="false").reset(make_task(CONFIGS[1004]))
     assert shop.store.logins == 0
 
 
@@ -383,7 +383,7 @@ async def test_pages_can_ask_for_the_place(make: Make, shop: Shop) -> None:
 async def test_network_record_has_no_login(make: Make, tmp_path: Path) -> None:
     environment = make(hars=tmp_path / "hars")
     for _ in range(2):
-        await environment.reset(task_of(CONFIGS[1004]))
+        await environment.reset(make_task(CONFIGS[1004]))
         await environment.step(Action("goto", value="http://onestopmarket.com/contact/"))
         await environment.finish()
     assert sorted(file.name for file in (tmp_path / "hars").iterdir()) == ["webarena.1004-2.har", "webarena.1004.har"]
@@ -395,7 +395,7 @@ async def test_network_record_has_no_login(make: Make, tmp_path: Path) -> None:
 
 async def test_episodes_have_hars_of_their_own(make: Make, tmp_path: Path) -> None:
     pair = [make(hars=tmp_path / "hars"), make(hars=tmp_path / "hars")]
-    await asyncio.gather(*(environment.reset(task_of(CONFIGS[1004])) for environment in pair))
+    await asyncio.gather(*(environment.reset(make_task(CONFIGS[1004])) for environment in pair))
     for number, environment in enumerate(pair):
         await environment.step(Action("goto", value=f"http://onestopmarket.com/contact/?number={number}"))
         await environment.finish()

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from prill.emulators.webarena.oracle import WebArenaOracle, answer_of, grade_offline, last_url
+from prill.emulators.webarena.oracle import WebArenaOracle, extract_answer, grade_offline, last_url
 from prill.emulators.webarena.oracle_answers import RULE, equals, includes, tokens, url_matches
 from prill.emulators.webarena.oracle_pages import read_call
-from prill.emulators.webarena.tasks import SITES, Mode, TaskConfig, load_configs, task_of
+from prill.emulators.webarena.tasks import SITES, Mode, TaskConfig, load_configs, make_task
 from prill.errors import CallTimeoutError, EndpointError, UsageError
 from prill.models.prompts import NONCE
 from prill.testing import ScriptedModel
@@ -218,13 +218,13 @@ async def test_broken_episode_has_no_label(mode: Mode) -> None:
 async def test_harness_words_are_no_answer(metadata: dict[str, Any], words: str) -> None:
     episode = ended(None, metadata=metadata)
     episode = replace(episode, steps=episode.steps * 3)
-    assert [answer_of(episode, mode) for mode in MODES] == [words, ""]
+    assert [extract_answer(episode, mode) for mode in MODES] == [words, ""]
     assert await both(string(must_include=["3"]), episode) == (True, False)
 
 
 def test_silent_agent_gave_no_answer() -> None:
     for metadata in ({}, {"ended_by": "agent"}, {"stopped": 3}):
-        assert [answer_of(ended(None, metadata=metadata), mode) for mode in MODES] == ["", ""]
+        assert [extract_answer(ended(None, metadata=metadata), mode) for mode in MODES] == ["", ""]
 
 
 def test_last_address_is_of_the_last_state() -> None:
@@ -318,7 +318,7 @@ def configs() -> tuple[TaskConfig, ...]:
 async def test_answers_to_benchmark_tasks(
     configs: tuple[TaskConfig, ...], task: int, answer: str, paper: bool, fixed: bool
 ) -> None:
-    episode = replace(ended(answer), task=task_of(configs[task]))
+    episode = replace(ended(answer), task=make_task(configs[task]))
     labels = [(await grade_offline([episode], configs, mode=mode))[0] for mode in MODES]
     assert [label.success for label in labels] == [paper, fixed]
 

@@ -15,7 +15,7 @@ from prill.emulators.browser.chromium import Chromium
 from prill.emulators.shop import Shop, shop_configs, shop_solutions
 from prill.emulators.webarena.oracle import WebArenaOracle
 from prill.emulators.webarena.oracle_pages import ShopAccess
-from prill.emulators.webarena.tasks import Mode, TaskConfig, read_configs, task_of
+from prill.emulators.webarena.tasks import Mode, TaskConfig, make_task, read_configs
 from prill.testing import ScriptedModel
 from prill.types import Action, LabelRecord, Observation, Step, Trajectory
 
@@ -67,7 +67,7 @@ async def played(context: BrowserContext, task: TaskConfig, lines: tuple[str, ..
                 assert action.kind == "stop"
                 answer = action.value or ""
     steps = (Step(Observation(url=page.url), Action("stop", lines[-1])),)
-    return Trajectory(id="one", task=task_of(task), steps=steps, answer=answer), page
+    return Trajectory(id="one", task=make_task(task), steps=steps, answer=answer), page
 
 
 async def signed_in(context: BrowserContext, shop: Shop, sites: Sequence[str]) -> None:
@@ -140,7 +140,7 @@ async def test_refused_interface_leaves_it_open(browser: Chromium, shop: Shop) -
             (1012, ShopAccess(address="http://127.0.0.1:1"), "gave no usable answer"),
         ):
             config = next(one for one in tasks if one.task_id == task)
-            episode = Trajectory(id="one", task=task_of(config), final=Observation(url=shop.url))
+            episode = Trajectory(id="one", task=make_task(config), final=Observation(url=shop.url))
             label = await WebArenaOracle([config], shop=access).grade(episode, page)
             assert label.success is None
             assert words in (label.note or "")

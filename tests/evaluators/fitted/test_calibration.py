@@ -343,7 +343,7 @@ def test_broken_map_is_refused(scores: tuple[float, ...], tmp_path: Path) -> Non
         calibrated().calibration, map=CalibrationMap(method="isotonic", scores=scores, values=scores[:0] or (0.1, 0.9))
     )
     (tmp_path / "c.json").write_bytes(encode(made))
-    with pytest.raises(UsageError, match="make it anew"):
+    with pytest.raises(UsageError, match="make it again"):
         read_calibration(tmp_path / "c.json")
 
 

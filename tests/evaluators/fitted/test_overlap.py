@@ -16,9 +16,9 @@ from prill.evaluators.combine import Cascade, Ensemble, Vote
 from prill.evaluators.evidence import without_claims
 from prill.evaluators.fitted.calibration import Calibrated, read_calibration
 from prill.evaluators.fitted.fit import Fit, examples, fit_with_scores
-from prill.evaluators.fitted.overlap import FittedRuns, Overlap, digests_of, overlap_of, relation_of
+from prill.evaluators.fitted.overlap import FittedRuns, Overlap, compute_digests, find_overlap, get_relation
 from prill.evaluators.fitted.student import Student
-from prill.evaluators.labels import task_of
+from prill.evaluators.labels import make_task
 from prill.evaluators.meta.agreement import agreement, by_step, pair
 from prill.evaluators.meta.calibration_fit import calibrate
 from prill.evaluators.meta.comparison import compare
@@ -78,7 +78,7 @@ def test_moved_captioned_and_renamed_run_is_known() -> None:
         replace(step, observation=Observation(f"new/{i}.png", "text", caption="x")) for i, step in enumerate(run.steps)
     )
     assert relations(student(), replace(run, id="new", steps=steps, metadata={"a": 1})) == ["run"]
-    assert digests_of(without_claims(run)) == digests_of(run) != digests_of(FITTED[1])
+    assert compute_digests(without_claims(run)) == compute_digests(run) != compute_digests(FITTED[1])
 
 
 def test_same_run_of_another_task_is_not_known() -> None:
@@ -96,13 +96,13 @@ def test_file_of_earlier_version_says_unknown(tmp_path: Path) -> None:
 def test_verdicts_of_earlier_versions_are_understood() -> None:
     held_out = student().out_of_fold(["a", "b"], [0.5, None])
     assert [verdict.fitted_on for verdict in held_out] == ["other", "other"]
-    assert [relation_of(replace(verdict, fitted_on=None)) for verdict in held_out] == ["other", "other"]
+    assert [get_relation(replace(verdict, fitted_on=None)) for verdict in held_out] == ["other", "other"]
     (mine,) = score([FITTED[0]], student())
-    assert relation_of(replace(mine, fitted_on=None)) == "unknown"
+    assert get_relation(replace(mine, fitted_on=None)) == "unknown"
     (both,) = score([FITTED[0]], Vote([student(), Constant(True)]))
-    assert relation_of(replace(both, fitted_on=None)) == "unknown"
+    assert get_relation(replace(both, fitted_on=None)) == "unknown"
     (constant,) = score([FITTED[0]], Constant(True))
-    assert relation_of(constant) is None
+    assert get_relation(constant) is None
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_cascade_that_asked_nobody_fitted_says_nothing() -> None:
 def test_calibration_knows_its_runs_with_and_without_the_file(tmp_path: Path) -> None:
     verdicts = [replace(verdict, evaluator=Constant(True).info) for verdict in student().out_of_fold(*_held_out())]
     pairing = pair(verdicts, LABELS)
-    tasks = {run.id: task_of(run) for run in FITTED}
-    digests = {run.id: digests_of(run) for run in FITTED}
+    tasks = {run.id: make_task(run) for run in FITTED}
+    digests = {run.id: compute_digests(run) for run in FITTED}
     by_content = calibrate(pairing, "platt", tasks=tasks, digests=digests).calibration
     by_id = calibrate(pairing, "platt").calibration
     (tmp_path / "c.json").write_bytes(encode(by_content))
@@ -184,7 +184,7 @@ def test_steps_of_a_verdict_keep_what_it_says() -> None:
 def test_file_and_table_keep_what_verdicts_say(tmp_path: Path) -> None:
     verdicts = score([FITTED[0], OTHERS[0]], student())
     (tmp_path / "v.jsonl").write_bytes(b"".join(map(encode, verdicts)))
-    assert overlap_of(read_verdicts(tmp_path / "v.jsonl")) == Overlap(run=1, other=1)
+    assert find_overlap(read_verdicts(tmp_path / "v.jsonl")) == Overlap(run=1, other=1)
     assert [row["fitted_on"] for row in table(tmp_path / "v.jsonl").to_rows()] == ["run", "other"]
 
 
@@ -203,5 +203,5 @@ def test_caution_has_the_counts(overlap: Overlap, words: str | None) -> None:
 
 
 def test_digests_do_not_depend_on_the_order_of_runs() -> None:
-    assert FittedRuns.of(map(digests_of, FITTED)) == FittedRuns.of(map(digests_of, reversed(FITTED)))
-    assert fit().model.fitted_to == FittedRuns.of(map(digests_of, FITTED))
+    assert FittedRuns.of(map(compute_digests, FITTED)) == FittedRuns.of(map(compute_digests, reversed(FITTED)))
+    assert fit().model.fitted_to == FittedRuns.of(map(compute_digests, FITTED))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from prill.evaluators.meta.agreement import Pairing, agreement_of, pair
+from prill.evaluators.meta.agreement import Pairing, measure_agreement, pair
 from prill.evaluators.meta.comparison import kendall_tau, rank_agents
 from prill.evaluators.metrics import auc, auc_interval, precision_recall
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
@@ -87,14 +87,14 @@ def test_auc_interval_covers_95_of_100() -> None:
 
 
 def test_auc_of_yes_no_judge_is_balanced() -> None:
-    result = agreement_of(paired([1.0, 1.0, 0.0, 0.0, 0.0, None], [True, False, False, False, True, True]))
+    result = measure_agreement(paired([1.0, 1.0, 0.0, 0.0, 0.0, None], [True, False, False, False, True, True]))
     values = {figure.name: figure for figure in result.figures}
     assert values["AUC"].value == pytest.approx(values["balanced accuracy"].value)
     assert values["AUC"].value == pytest.approx((1 / 2 + 2 / 3) / 2)
 
 
 def test_auc_of_one_outcome_is_undefined() -> None:
-    result = agreement_of(paired([0.2, 0.9], [True, True]))
+    result = measure_agreement(paired([0.2, 0.9], [True, True]))
     assert next(figure for figure in result.figures if figure.name == "AUC").undefined
 
 

@@ -25,7 +25,7 @@ from prill.protocols import Message
 from prill.scoring.scorer import Tally
 from prill.testing import ScriptedModel
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
-from tests.support.messages import text as text_of
+from tests.support.messages import text as get_text
 
 INFO = EvaluatorInfo("wordless", "1")
 SAYS = {True: "Thoughts: so it seems\nStatus: success", False: "Thoughts: no\nStatus: failure"}
@@ -48,12 +48,12 @@ class FunctionJudge:
 
 def gullible(messages: Sequence[Message]) -> str:
     """Believes whatever claims success, quoted or not; else the evidence."""
-    text = text_of(messages)
+    text = get_text(messages)
     return SAYS["order placed" in text or "Status: success" in text or "completed successfully" in text]
 
 
 def honest(messages: Sequence[Message]) -> str:
-    return SAYS["order placed" in text_of(messages)]
+    return SAYS["order placed" in get_text(messages)]
 
 
 def write(folder: Path, count: int = 6) -> tuple[Path, Path]:
@@ -160,7 +160,7 @@ async def test_fingerprint_names_the_attack(tmp_path: Path) -> None:
     assert verdict.success
     assert verdict.evaluator.params["attack"] == "inject-page"
     assert verdict.evaluator.params["attack_texts"].startswith("sha256:")
-    assert "ignore previous instructions" in text_of(model.seen[0])
+    assert "ignore previous instructions" in get_text(model.seen[0])
 
 
 @pytest.mark.parametrize("copy", ["text", Trajectory(id="other", task=Task(goal="g"))], ids=["text", "other id"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.evaluators.meta.agreement import Pairing, agreement_of, disagreements, pair
+from prill.evaluators.meta.agreement import Pairing, disagreements, measure_agreement, pair
 from prill.evaluators.meta.comparison import slice_value, slices
 from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
 
@@ -23,7 +23,7 @@ def pairing(count: int = 200) -> Pairing:
 
 
 def test_parts_sum_to_the_whole() -> None:
-    whole, joined = agreement_of(pairing()), pairing()
+    whole, joined = measure_agreement(pairing()), pairing()
     parts = slices(joined, "site", {str(i): f"s{i % 5}" for i in range(150)})
     assert sum(part.n for part in parts) == 200
     assert sum(part.unscored for part in parts) == sum(whole.unscored.values())

@@ -14,12 +14,12 @@ from prill.io.store import encode
 from prill.papers.bench import (
     BenchRun,
     BenchTrial,
-    bench_of,
     bench_picture,
     bench_text,
+    compute_share,
+    make_bench,
     read_paper,
     read_runs,
-    share_of,
     solved,
 )
 from prill.papers.bench.figures import Missing
@@ -63,7 +63,7 @@ def test_solved_within_so_many_trials(trials: str, missing: Missing | None, afte
 
 
 def test_every_task_counts_the_same() -> None:
-    share = share_of([*runs("a", "SSSS"), *runs("b", "FF")], 1)
+    share = compute_share([*runs("a", "SSSS"), *runs("b", "FF")], 1)
     assert (share.success, share.decided) == (0.5, 6), "by episode it would be 4 of 6"
 
 
@@ -73,11 +73,11 @@ def rewarded(task: str, *rewards: float | None) -> list[BenchRun]:
 
 
 def test_part_of_a_reward_is_no_full_one() -> None:
-    made = bench_of([*rewarded("a", 1, 0.5), *rewarded("b", 1, 1), *rewarded("c", -1, 0)], benchmark="miniwob", agent="x")
+    made = make_bench([*rewarded("a", 1, 0.5), *rewarded("b", 1, 1), *rewarded("c", -1, 0)], benchmark="miniwob", agent="x")
     row = made.sections[0].categories[-1]
     assert (row.success[0].success, row.full) == (pytest.approx(2 / 3), 0.5)
     assert "| success | reward 1 | without outcome |" in bench_text(made)
-    unknown = bench_of(runs("a", "SF"), benchmark="miniwob", agent="x")
+    unknown = make_bench(runs("a", "SF"), benchmark="miniwob", agent="x")
     assert unknown.overall.full is None and "| reward 1 |" not in bench_text(unknown)
 
 
@@ -89,7 +89,7 @@ def came(task: str, *progress: float, missing: Missing | None = None) -> BenchRu
 
 def test_progress_is_that_of_the_best_trial() -> None:
     played = [came("a", 0.25, 0.75), came("b", 0.0, 1.0), came("c", 0.5, missing="broke off")]
-    made = bench_of(played, [read_paper("step-airline")], benchmark="airline", agent="x", trials=2)
+    made = make_bench(played, [read_paper("step-airline")], benchmark="airline", agent="x", trials=2)
     (row,) = made.sections[0].categories
     assert (row.name, row.success[-1].success, row.progress) == ("all", 0.5, 0.875), "what broke off is in neither"
     text = bench_text(made)
@@ -97,33 +97,33 @@ def test_progress_is_that_of_the_best_trial() -> None:
     assert [figure.success for figure in row.theirs if figure] == [0.24, 0.76, 0.68, 0.94] and "0 tasks" not in bench_picture(
         made
     )
-    assert bench_of(runs("a", "SF"), benchmark="airline", agent="x").overall.progress is None
+    assert make_bench(runs("a", "SF"), benchmark="airline", agent="x").overall.progress is None
 
 
 def test_what_has_no_outcome_is_in_neither() -> None:
-    share = share_of([*runs("a", "SF??"), *runs("b", "??")], 1)
+    share = compute_share([*runs("a", "SF??"), *runs("b", "??")], 1)
     assert (share.success, share.decided, share.missing) == (0.5, 2, 4)
-    nothing = share_of(runs("b", "??"), 1)
+    nothing = compute_share(runs("b", "??"), 1)
     assert (nothing.success, nothing.low, nothing.method, nothing.missing) == (None, None, None, 2)
 
 
 def test_interval_of_one_task_is_over_seeds() -> None:
-    share = share_of(runs("a", "SSSF"), 1)
+    share = compute_share(runs("a", "SSSF"), 1)
     assert (share.method, (share.low, share.high)) == ("wilson over seeds", wilson(0.75, 4))
 
 
 def test_more_seeds_are_no_more_evidence() -> None:
-    few = share_of([*runs("a", "SF"), *runs("b", "SS"), *runs("c", "FS")], 1)
-    many = share_of([*runs("a", "SF" * 25), *runs("b", "SS" * 25), *runs("c", "FS" * 25)], 1)
+    few = compute_share([*runs("a", "SF"), *runs("b", "SS"), *runs("c", "FS")], 1)
+    many = compute_share([*runs("a", "SF" * 25), *runs("b", "SS" * 25), *runs("c", "FS" * 25)], 1)
     assert few.method == many.method == "t"
     assert (few.low, few.high) == (pytest.approx(many.low), pytest.approx(many.high)), "a task is one cluster"
-    twenty = share_of([one for i in range(20) for one in runs(f"t{i}", "S" if i % 2 else "F")], 1)
+    twenty = compute_share([one for i in range(20) for one in runs(f"t{i}", "S" if i % 2 else "F")], 1)
     assert twenty.method == "bootstrap"
     assert twenty.low is not None and twenty.high is not None and 0.2 < twenty.low < 0.5 < twenty.high < 0.8
 
 
 def test_tasks_that_are_all_alike_are_trials() -> None:
-    share = share_of([*runs("a", "SSSS"), *runs("b", "SSSS")], 1)
+    share = compute_share([*runs("a", "SSSS"), *runs("b", "SSSS")], 1)
     assert (share.method, (share.low, share.high)) == ("wilson over clusters", wilson(1.0, 2))
 
 
@@ -135,7 +135,7 @@ def test_tasks_of_one_template_are_one_cluster() -> None:
             for i in range(copies)
         ]
 
-    one, ten = share_of(of(1), 1), share_of(of(10), 1)
+    one, ten = compute_share(of(1), 1), compute_share(of(10), 1)
     assert (one.success, one.method) == (pytest.approx(2 / 3), "t")
     assert (ten.low, ten.high) == (pytest.approx(one.low), pytest.approx(one.high))
 
@@ -144,7 +144,7 @@ def test_sites_with_a_group_for_several(tmp_path: Path) -> None:
     rows = "task,site,success\n1,shopping,1\n2,shopping,0\n3,reddit,1\n4,multi,0\n5,multi,1\n6,multi,0\n7,shopping,1\n"
     listed = csv.DictReader(rows.splitlines())
     played = [run(row["task"], trials="S" if row["success"] == "1" else "F", group=row["site"]) for row in listed]
-    bench = bench_of(played, [read_paper("step-webarena")], benchmark="webarena", agent="a")
+    bench = make_bench(played, [read_paper("step-webarena")], benchmark="webarena", agent="a")
     (section,) = bench.sections
     means = {row.name: (row.success[0].success, row.tasks) for row in section.categories}
     assert means == {
@@ -154,14 +154,14 @@ def test_sites_with_a_group_for_several(tmp_path: Path) -> None:
         "all": (pytest.approx(4 / 7), 7),
     }
     assert "12.5% (48 tasks)" in bench_text(bench), "theirs are over all tasks of the group, and it says so"
-    alone = bench_of(played, benchmark="webarena", agent="a")
+    alone = make_bench(played, benchmark="webarena", agent="a")
     assert [row.name for row in alone.sections[0].categories] == list(means)
     assert "theirs" not in bench_text(alone)
 
 
 def test_theirs_are_over_the_same_tasks() -> None:
     played = [*runs("click-widget", "S"), *runs("click-link", "F"), *runs("click-test", "?"), *runs("click-pie", "S")]
-    bench = bench_of(played, [read_paper("structured-reflection")], benchmark="miniwob", agent="a", trials=3)
+    bench = make_bench(played, [read_paper("structured-reflection")], benchmark="miniwob", agent="a", trials=3)
     (section,) = bench.sections
     assert bench.trials == (1, 3), "success is also given where the paper gives it"
     assert [row.name for row in section.categories] == ["1-screen-1-step", "n-screen-n-step", "all"]
@@ -172,21 +172,21 @@ def test_theirs_are_over_the_same_tasks() -> None:
 
 
 def test_means_are_of_an_attempt() -> None:
-    bench = bench_of([run("a", trials="FFS"), run("b", trials="S")], benchmark="miniwob", agent="a", trials=3)
+    bench = make_bench([run("a", trials="FFS"), run("b", trials="S")], benchmark="miniwob", agent="a", trials=3)
     row = bench.overall
     assert (row.attempts, row.actions, row.calls, row.tokens, row.usd) == (4, (1 + 2 + 3 + 1) / 4, 1, 12, 0.5)
     assert (bench.usage.calls, bench.usage.usd) == (4, 2.0)
     unknown = BenchRun(
         task="c", seed=0, group="", cluster="c", trials=(BenchTrial(success=True, usage=Usage(1, 5, 5, 0, None)),)
     )
-    dear = bench_of([run("a"), unknown], benchmark="miniwob", agent="a")
+    dear = make_bench([run("a"), unknown], benchmark="miniwob", agent="a")
     assert (dear.overall.usd, dear.overall.tokens) == (None, 11)
     assert "cost unknown" in bench_text(dear)
 
 
 def test_the_missing_are_told_by_reason() -> None:
     played = [run("a"), run("b", trials="?", missing="broke off"), run("c", trials="", missing="could not begin")]
-    bench = bench_of(played, benchmark="miniwob", agent="a")
+    bench = make_bench(played, benchmark="miniwob", agent="a")
     assert bench.missing == {"broke off": 1, "could not begin": 1}
     assert "Without an outcome: 2 (1 broke off, 1 could not begin)" in bench_text(bench)
 
@@ -198,7 +198,7 @@ def cells(text: str, first: str) -> list[str]:
 
 
 def test_the_table_marks_what_is_theirs() -> None:
-    text = bench_text(bench_of(runs("click-link", "SSF"), [read_paper("step")], benchmark="miniwob", agent="a|b\n# c"))
+    text = bench_text(make_bench(runs("click-link", "SSF"), [read_paper("step")], benchmark="miniwob", agent="a|b\n# c"))
     assert text.startswith("# a\\|b # c on miniwob\n"), "a name cannot leave its place"
     head = cells(text, "category")
     assert head[-1] == "**theirs**: SteP few-shot (text-davinci-003, 50 seeds a task)"
@@ -210,7 +210,7 @@ def test_the_table_marks_what_is_theirs() -> None:
 
 
 def test_the_picture_has_ours_and_theirs() -> None:
-    bench = bench_of(runs("click-link", "SSF"), [read_paper("step")], benchmark="miniwob", agent="<me>")
+    bench = make_bench(runs("click-link", "SSF"), [read_paper("step")], benchmark="miniwob", agent="<me>")
     root = ET.fromstring(bench_picture(bench))
     titles = [str(title.text) for title in root.iter("{http://www.w3.org/2000/svg}title")]
     assert sum(title.startswith("<me>: 66.7% (1 task, 3 episodes), interval") for title in titles) == 2, "simple, and all"
@@ -218,7 +218,7 @@ def test_the_picture_has_ours_and_theirs() -> None:
 
 
 def test_tasks_on_no_list_are_said_to_be() -> None:
-    bench = bench_of(runs("own-task", "SF"), [read_paper("step")], benchmark="miniwob", agent="a")
+    bench = make_bench(runs("own-task", "SF"), [read_paper("step")], benchmark="miniwob", agent="a")
     assert bench.sections == () and "None of the tasks that were played is on these lists." in bench_text(bench)
     assert bench.overall.success[0].success == 0.5
 

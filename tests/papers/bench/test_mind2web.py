@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from prill.papers.bench import read_paper
-from prill.papers.bench.mind2web import PlayedTurn, RecordedTurn, figures_of, played_turn, ranking_of, recorded_bench
+from prill.papers.bench.mind2web import PlayedTurn, RecordedTurn, compute_figures, compute_ranking, played_turn, recorded_bench
 from prill.papers.bench.mind2web_tables import recorded_bench_picture, recorded_bench_text
 from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.mind2web.pages.steps import Asked, Marking, StepScore, asked_of, read_said, word_f1
+from prill.papers.mind2web.pages.steps import Asked, Marking, StepScore, describe_step, read_said, word_f1
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 RIGHT, WRONG = StepScore(1.0, 1.0, True), StepScore(0.0, 0.5, False)
@@ -22,7 +22,7 @@ def turn(id: str, conversation: str, *scores: StepScore, number: int = 0, site: 
 
 
 def shares(played: list[PlayedTurn], counting: str) -> list[float | None]:
-    figures = figures_of(played).figures[counting]  # type: ignore[index]
+    figures = compute_figures(played).figures[counting]  # type: ignore[index]
     return [None if one.share is None else round(one.share, 4) for one in figures.values()]
 
 
@@ -116,9 +116,9 @@ def test_tasks_are_averaged_as_in_mindact() -> None:
 def test_broken_turns_are_in_no_figure() -> None:
     whole = turn("a", "a", RIGHT)
     broken = PlayedTurn(turn("b", "b", RIGHT).turn, None)
-    figures = figures_of([whole, broken])
+    figures = compute_figures([whole, broken])
     assert (figures.turns, figures.missing, figures.figures["mind2web"]["SR"].share) == (1, 1, 1.0)
-    nothing = figures_of([broken])
+    nothing = compute_figures([broken])
     assert nothing.figures["mt-mind2web"]["TSR"].share is None
 
 
@@ -133,16 +133,16 @@ def test_unplayed_steps_of_an_episode_are_wrong() -> None:
 def test_intervals_hold_the_share_and_seeds_do_not() -> None:
     """Conversations vary, so the interval has room; playing them three times more tells nothing new."""
     once = [turn(f"{c}", f"{c}", RIGHT if c % 3 else WRONG) for c in range(30)]
-    figure = figures_of(once).figures["mind2web"]["SR"]
+    figure = compute_figures(once).figures["mind2web"]["SR"]
     assert figure.share is not None and figure.low is not None and figure.high is not None
     assert figure.low < figure.share < figure.high
     seeds = [PlayedTurn(one.turn, one.scores, seed) for one in once for seed in range(4)]
-    assert figures_of(seeds).figures["mind2web"]["SR"] == figure
+    assert compute_figures(seeds).figures["mind2web"]["SR"] == figure
 
 
 def test_ranking_is_the_best_candidate_alone() -> None:
     asked = (Asked(("1",), (0,), "CLICK"), Asked(("2", "3"), (7, 3), "CLICK"), Asked((), (), "CLICK"))
-    ranking = ranking_of([RecordedTurn(id="a", conversation="a", asked=asked)])
+    ranking = compute_ranking([RecordedTurn(id="a", conversation="a", asked=asked)])
     assert ranking.first.figures["mt-mind2web"]["Ele. Acc"].share == pytest.approx(1 / 3)
     assert ranking.recall == pytest.approx({1: 1 / 3, 5: 2 / 3, 10: 2 / 3, 20: 2 / 3, 50: 2 / 3})
 
@@ -152,7 +152,7 @@ def test_state_tells_what_was_asked() -> None:
     assert read_state(state.text()) == state
     assert read_state(replace(state, candidates=(), withheld=("4",)).text()).withheld == ("4",)
     step = Step(Observation(text=state.text()), Action("type", target="9 3", value="x"))
-    assert asked_of(step) == Asked(("9", "3"), (1, None), "TYPE", "x")
+    assert describe_step(step) == Asked(("9", "3"), (1, None), "TYPE", "x")
 
 
 def test_tables_stand_beside_theirs() -> None:

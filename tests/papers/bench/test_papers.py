@@ -12,7 +12,7 @@ import pytest
 
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.errors import UsageError
-from prill.papers.bench import paper_names, read_paper, tasks_of, theirs
+from prill.papers.bench import list_tasks, paper_names, read_paper, theirs
 from prill.papers.bench.papers import ALL
 from prill.papers.synapse.prompting import task_table
 
@@ -35,7 +35,7 @@ click-tab = [0.5, nan]
 def means(name: str, category: str) -> list[float]:
     """The mean of each column over the tasks of a category, from the table by task alone."""
     paper = read_paper(name)
-    tasks = tasks_of(paper) if category == ALL else paper.categories[category]
+    tasks = list_tasks(paper) if category == ALL else paper.categories[category]
     return [round(fmean(paper.tasks[task][i] for task in tasks), 3) for i in range(len(paper.columns))]
 
 
@@ -57,7 +57,7 @@ def test_synapse_has_58_figures_of_64_tasks() -> None:
     known = [share for (share,) in paper.tasks.values() if not isnan(share)]
     assert (len(paper.tasks), len(known), round(fmean(known), 4)) == (64, 58, 0.9907)
     assert round((sum(known) + 6) / 64, 3) == paper.printed[ALL][0], "with 1.00 for the six others it is what the paper says"
-    (figure,) = theirs(paper, ALL, tasks_of(paper))
+    (figure,) = theirs(paper, ALL, list_tasks(paper))
     assert figure is not None
     assert (round(figure.success, 4), figure.tasks) == (0.9907, 58)
 
@@ -77,14 +77,14 @@ def test_lists_have_the_sizes_of_the_papers() -> None:
     assert read_paper("synapse").categories == {"exemplars": task_table().exemplars, "unseen": task_table().unseen}
     assert paper_names() == (*sorted([*sizes, "step-webarena", "step-airline", *paper_names("mind2web")]),)
     for name in sizes:
-        assert max(Counter(tasks_of(read_paper(name))).values()) == 1
-        assert set(read_paper(name).tasks) == set(tasks_of(read_paper(name)))
+        assert max(Counter(list_tasks(read_paper(name))).values()) == 1
+        assert set(read_paper(name).tasks) == set(list_tasks(read_paper(name)))
 
 
 def test_all_listed_tasks_are_in_miniwob() -> None:
     if importlib.util.find_spec("miniwob") is None:
         pytest.skip("miniwob is not installed: pip install --no-deps miniwob")
-    listed = {task for name in paper_names("miniwob") for task in tasks_of(read_paper(name))}
+    listed = {task for name in paper_names("miniwob") for task in list_tasks(read_paper(name))}
     assert not listed - set(MiniWoB.tasks())
 
 

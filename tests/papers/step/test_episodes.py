@@ -13,7 +13,7 @@ from prill.models.ledger import metered
 from prill.papers.step.agent import StepAgent
 from prill.policies.registry import make_policy
 from prill.protocols import Message
-from prill.refine.reflector import learner_of
+from prill.refine.reflector import find_learner
 from tests.chromium import need_chromium
 from tests.support.programmatic.shop import ProgrammaticShop
 from tests.support.programmatic.step import ProgrammaticStep
@@ -68,5 +68,5 @@ async def test_a_foreign_prompt_is_given_up() -> None:
 
 async def test_it_can_be_taught_lessons() -> None:
     agent = StepAgent(ProgrammaticStep())
-    learner_of(agent, ["Scroll first."])
+    find_learner(agent, ["Scroll first."])
     assert agent.lessons == ["Scroll first."]

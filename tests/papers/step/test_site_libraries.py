@@ -63,7 +63,7 @@ def test_airline_has_a_root_and_four_skills() -> None:
 )
 def test_tasks_find_library_and_root(task: Task, library: str, root: str) -> None:
     found = library_for("auto", task)
-    assert (found.name, found.root_of(task.site)) == (library, root)
+    assert (found.name, found.get_root(task.site)) == (library, root)
 
 
 @pytest.mark.parametrize(("library", "name"), TEMPLATES)

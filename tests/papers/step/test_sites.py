@@ -11,11 +11,11 @@ import pytest
 
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.shop import Shop, shop_configs
-from prill.emulators.webarena.environment import WebArena, WebArenaSpec, setups_of
+from prill.emulators.webarena.environment import WebArena, WebArenaSpec, collect_setups
 from prill.emulators.webarena.oracle import WebArenaOracle
 from prill.emulators.webarena.oracle_pages import shop_access
 from prill.emulators.webarena.sites import Sites
-from prill.emulators.webarena.tasks import read_configs, task_of
+from prill.emulators.webarena.tasks import make_task, read_configs
 from prill.episodes.loop import run_episode
 from prill.papers.step.agent import read_annotations
 from prill.papers.step.airline import desk as airline
@@ -56,8 +56,8 @@ async def test_step_does_a_task_on_each_site(
     environ = {**os.environ, **shop.environ}
     configs = {config.task_id: config for config in read_configs(shop_configs(), environ)}
     spec, sites = WebArenaSpec(reset=shop.reset_url), Sites.from_environment(environ)
-    environment = WebArena(tmp_path, setups_of(configs.values()), spec, sites=sites, browser=chromium)
-    task = task_of(configs[number])
+    environment = WebArena(tmp_path, collect_setups(configs.values()), spec, sites=sites, browser=chromium)
+    task = make_task(configs[number])
     task = replace(task, start_url=sites.public(task.start_url or ""))
     played = await run_episode(make_policy("step", model=ProgrammaticShop()), environment, task, id="e")
     label = await WebArenaOracle(configs.values(), shop=shop_access(environ)).grade(played, environment.page)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from prill.episodes.loop import run_episode
-from prill.papers.structured_reflection.actions import line_of
+from prill.papers.structured_reflection.actions import format_line
 from prill.papers.structured_reflection.agent import StructuredReflection, StructuredSpec
 from prill.protocols import Message
 from prill.testing import ScriptedModel
@@ -45,7 +45,7 @@ class Site:
         return Observation(text=self.pages[self.at])
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        line = line_of(action)
+        line = format_line(action)
         self.done.append(line)
         if action.kind != "other":
             self.at = self.moves.get(self.at, {}).get(line, self.at)

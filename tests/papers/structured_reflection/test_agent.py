@@ -11,9 +11,9 @@ from prill.papers.structured_reflection.agent import (
     FORCED,
     REPLAYED,
     StructuredReflection,
+    build_state,
     planning_calls,
     read_answer,
-    state_of,
 )
 from prill.papers.structured_reflection.memory import read_note
 from prill.papers.structured_reflection.screen import read_screen
@@ -115,7 +115,7 @@ async def test_the_environments_end_comes_first() -> None:
 @pytest.mark.parametrize("line", ["click id=77", 'enter "x" to id=77', "jump high"])
 async def test_an_action_that_fails_is_recorded(line: str) -> None:
     played = await attempt(chain("one", "two"), Answers([f"click id=1\n{line}\nclick id=1"]))
-    assert state(played) == state_of(played) == "EXCEPTION"
+    assert state(played) == build_state(played) == "EXCEPTION"
     assert [step.action.kind for step in played.steps] == ["click", "other", "stop"]
 
 
@@ -302,7 +302,7 @@ async def test_the_status_says_how_it_ended() -> None:
 
 
 async def test_steps_that_run_out_are_in_progress() -> None:
-    assert state_of(await attempt(circle(), Answers(["click id=1"] * 9), max_steps=3)) == "IN_PROGRESS"
+    assert build_state(await attempt(circle(), Answers(["click id=1"] * 9), max_steps=3)) == "IN_PROGRESS"
 
 
 async def test_iterative_planning_asks_each_time() -> None:

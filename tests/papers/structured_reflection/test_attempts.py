@@ -15,13 +15,13 @@ from prill.emulators.browser.chromium import Chromium
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.emulators.pool import Pool
 from prill.io.store import read_trajectories
-from prill.papers.structured_reflection.actions import action_of, clicked, line_of, read_order
+from prill.papers.structured_reflection.actions import clicked, format_line, parse_action, read_order
 from prill.papers.structured_reflection.agent import FORCED, REPLAYED, StructuredReflection
-from prill.papers.structured_reflection.memory import AttemptMemory, Rules, memory_of
+from prill.papers.structured_reflection.memory import AttemptMemory, Rules, build_memory
 from prill.papers.structured_reflection.screen import read_screen
 from prill.protocols import Learner
 from prill.refine.outcomes import ReflexionResults
-from prill.refine.reflexion import Challenge, PlaySettings, play_again
+from prill.refine.reflexion import Challenge, PlaySettings, run_reflexion
 from prill.refine.retries import RetrySpec
 from prill.refine.trials import solved_by, within
 from prill.types import Task, Trajectory
@@ -47,7 +47,7 @@ class Played:
     def later(self) -> list[tuple[Trajectory, Trajectory, AttemptMemory]]:
         """Each attempt but the first, with the one before it and what its lessons say."""
         return [
-            (before, attempt, memory_of(attempt.metadata["lessons"], Rules(target=clicked)))
+            (before, attempt, build_memory(attempt.metadata["lessons"], Rules(target=clicked)))
             for attempts in self.attempts.values()
             for before, attempt in pairwise(attempts)
         ]
@@ -62,7 +62,7 @@ async def played(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Play
     pool: Pool[Any] = Pool([environment])
     try:
         challenges = [challenge(name) for name in TASKS]
-        results = await play_again(pool, challenges, None, out, RetrySpec(attempts=ATTEMPTS), play=play)
+        results = await run_reflexion(pool, challenges, None, out, RetrySpec(attempts=ATTEMPTS), play=play)
     finally:
         await environment.close()
     found = {item.id: item for item in read_trajectories(out / "trajectories.jsonl") if isinstance(item, Trajectory)}
@@ -83,7 +83,7 @@ def challenge(name: str) -> Challenge[MiniWoB]:
 
 
 def lines(attempt: Trajectory) -> list[str]:
-    return [line_of(step.action) for step in attempt.steps if not step.action.is_final]
+    return [format_line(step.action) for step in attempt.steps if not step.action.is_final]
 
 
 async def test_success_rises_with_attempts(played: Played) -> None:
@@ -105,7 +105,7 @@ async def test_each_attempt_repeats_what_was_right(played: Played) -> None:
 async def test_the_step_to_mend_is_forced(played: Played) -> None:
     for _, attempt, memory in played.later():
         step = attempt.steps[len(memory.prefix)]
-        assert (step.thought, line_of(step.action)) == (FORCED, memory.actions[len(memory.prefix)])
+        assert (step.thought, format_line(step.action)) == (FORCED, memory.actions[len(memory.prefix)])
 
 
 async def test_no_ruled_out_click_is_repeated(played: Played) -> None:
@@ -114,7 +114,7 @@ async def test_no_ruled_out_click_is_repeated(played: Played) -> None:
         for place, step in enumerate(attempt.steps):
             hidden = read_screen(step.observation.text).numbers(memory.hidden(place))
             ruled_out += len(hidden)
-            assert step.action.kind != "click" or clicked(line_of(step.action)) not in hidden
+            assert step.action.kind != "click" or clicked(format_line(step.action)) not in hidden
     assert ruled_out
 
 
@@ -125,7 +125,7 @@ async def test_keys_can_be_held_and_repeated(tmp_path: Path) -> None:
         options = [leaf for leaf in page.leaves if leaf.tag == "option"]
         orders = ["press TAB", "press ARROWDOWN x 3", "hold CTRL", f"click id={options[0].ref}", "release CTRL"]
         for order in orders:
-            shown, _ = await environment.step(action_of(read_order(order)))
+            shown, _ = await environment.step(parse_action(read_order(order)))
         chosen = [dict(leaf.shown).get("value") for leaf in read_screen(shown.text).leaves if leaf.tag == "option"]
         assert [place for place, value in enumerate(chosen) if value == "selected"] == [0, 2]
     finally:

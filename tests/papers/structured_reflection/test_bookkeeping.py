@@ -15,7 +15,7 @@ from prill.io.store import read_trajectories
 from prill.papers.structured_reflection.agent import StructuredReflection, planning_calls
 from prill.protocols import Learner
 from prill.refine.outcomes import ReflexionResults, read_lessons
-from prill.refine.reflexion import Challenge, PlaySettings, play_again
+from prill.refine.reflexion import Challenge, PlaySettings, run_reflexion
 from prill.refine.retries import RetrySpec
 from prill.refine.trials import solved_by, within
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
@@ -36,7 +36,7 @@ async def play(out: Path, site: Site, model: Answers, attempts: int = 3) -> Refl
 
     one = Challenge(name="three", id=lambda number: f"three-a{number}", task=task, learner=learner)
     pool: Pool[Any] = Pool([site])
-    return await play_again(pool, [one], None, out, RetrySpec(attempts=attempts), play=PlaySettings(oracle=won))
+    return await run_reflexion(pool, [one], None, out, RetrySpec(attempts=attempts), play=PlaySettings(oracle=won))
 
 
 def recorded(out: Path) -> list[Trajectory]:
@@ -151,7 +151,7 @@ async def test_trials_are_kept_as_reflexion_logs_do(tmp_path: Path) -> None:
     pool: Pool[Any] = Pool([LoggedRoom()])
     every = [challenge(one["name"]) for one in logged[0]]
     spec = RetrySpec(attempts=len(logged))
-    results = await play_again(pool, every, None, tmp_path, spec, play=PlaySettings(oracle=oracle))
+    results = await run_reflexion(pool, every, None, tmp_path, spec, play=PlaySettings(oracle=oracle))
     solved = solved_by(results.tasks)
     lessons = read_lessons(tmp_path / "lessons.jsonl")
     for number, trial in enumerate(logged):

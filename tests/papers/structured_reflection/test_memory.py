@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prill.papers.structured_reflection.actions import clicked
-from prill.papers.structured_reflection.memory import AttemptMemory, Note, Rules, memory_of, write_note
+from prill.papers.structured_reflection.memory import AttemptMemory, Note, Rules, build_memory, write_note
 
 RULES = Rules(target=clicked)
 
@@ -18,13 +18,13 @@ def note(step: int, replacement: str, taken: str = "click id=1", before: int | N
 
 
 def test_a_lesson_forces_its_step_only() -> None:
-    memory = memory_of([note(1, "click id=7", "press Enter")], RULES)
+    memory = build_memory([note(1, "click id=7", "press Enter")], RULES)
     assert (memory.forced, memory.actions[1], memory.prefix) == (frozenset({1}), "click id=7", ("click id=50",))
     assert not memory.has(0) and not memory.has(2) and not memory.disabled
 
 
 def test_an_earlier_lesson_ends_later_ones() -> None:
-    memory = memory_of([note(1, "click id=7"), note(3, "click id=8"), note(0, "click id=9")], RULES)
+    memory = build_memory([note(1, "click id=7"), note(3, "click id=8"), note(0, "click id=9")], RULES)
     assert (set(memory.lessons), set(memory.disabled), memory.forced, memory.prefix) == ({0}, {0}, frozenset({0}), ())
 
 
@@ -35,16 +35,16 @@ def test_an_earlier_lesson_ends_later_ones() -> None:
 def test_second_lesson_rules_out_the_first(disabling: str, ruled_out: set[str]) -> None:
     rules = Rules(target=clicked, disabling=disabling)  # type: ignore[arg-type]
     lessons = [note(0, "click id=2", "click id=1"), note(0, "click id=3", "click id=4")]
-    assert memory_of(lessons, rules).hidden(0) == ruled_out
+    assert build_memory(lessons, rules).hidden(0) == ruled_out
 
 
 def test_what_is_ruled_out_is_not_forced() -> None:
-    memory = memory_of([note(0, "click id=2"), note(0, "click id=1", "click id=2")], RULES)
+    memory = build_memory([note(0, "click id=2"), note(0, "click id=1", "click id=2")], RULES)
     assert memory.has(0) and not memory.forced and "1" in memory.hidden(0)
 
 
 def test_keys_cannot_be_ruled_out() -> None:
-    memory = memory_of([note(0, "press Enter", "press Tab"), note(0, "press Tab", "press Enter")], RULES)
+    memory = build_memory([note(0, "press Enter", "press Tab"), note(0, "press Tab", "press Enter")], RULES)
     assert (memory.disabled, memory.forced) == ({}, frozenset({0}))
 
 
@@ -52,8 +52,8 @@ def test_keys_cannot_be_ruled_out() -> None:
     "text", ["Be more careful next time.", "[]", '{"step": 1}', "", '{"format": "another", "state": "FAILED"}', "\ud800"]
 )
 def test_what_is_no_note_is_counted(text: str) -> None:
-    assert memory_of([text], RULES) == AttemptMemory(unread=1)
+    assert build_memory([text], RULES) == AttemptMemory(unread=1)
 
 
 def test_notes_that_contradict_change_nothing() -> None:
-    assert memory_of([note(2, "click id=7", before=1)], RULES) == AttemptMemory(raw=("at 2: click id=7",))
+    assert build_memory([note(2, "click id=7", before=1)], RULES) == AttemptMemory(raw=("at 2: click id=7",))

@@ -13,9 +13,9 @@ from prill.models.prompts import NONCE
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.synapse.abstraction import abstract
 from prill.papers.synapse.agent import Synapse, SynapseSpec
-from prill.papers.synapse.growth import exemplar_of
+from prill.papers.synapse.growth import make_exemplar
 from prill.papers.synapse.memory import Abstraction, Exemplar, ExemplarMemory, ExemplarTurn, MemoryEntry
-from prill.papers.synapse.prompting import messages_of, prompt_type, shown
+from prill.papers.synapse.prompting import build_messages, prompt_type, shown
 from prill.policies.registry import make_policy
 from prill.protocols import Message
 from prill.testing import ReplayEnvironment, ScriptedModel
@@ -93,12 +93,12 @@ def test_raw_pages_have_fewer_exemplars() -> None:
 
 def test_messages_of_single_turn_tasks() -> None:
     pie = entry("click-pie", ExemplarTurn("agent.press('enter')", observation="press it"), count=8)
-    found = texts(messages_of("obs_act", pie.exemplars, "", "goal", (), "now"))
+    found = texts(build_messages("obs_act", pie.exemplars, "", "goal", (), "now"))
     assert [text.partition(":")[0] for text in found] == ["system", *("user", "assistant") * 8, "user"]
     assert found[1] == f"user: Observation:\n[page {NONCE}]\npress it\n[/page {NONCE}]\nAction:"
     assert found[2] == "assistant: ```\nagent.press('enter')\n```"
     assert "now" in found[-1] and "goal" not in found[-1]
-    raw = texts(messages_of("state_act", entry("a", RAW).exemplars, "think of x", "goal", (), "now"))
+    raw = texts(build_messages("state_act", entry("a", RAW).exemplars, "think of x", "goal", (), "now"))
     assert raw[1] == "user: think of x"
 
 
@@ -106,7 +106,7 @@ def test_messages_of_tasks_with_turns() -> None:
     known = entry("terminal", SEEN, SEEN, count=3)
     assert prompt_type(known, True) == "multi_obs_act"
     found = texts(
-        messages_of("multi_obs_act", known.exemplars, "", "goal", [ExemplarTurn("pass", observation="before")], "now")
+        build_messages("multi_obs_act", known.exemplars, "", "goal", [ExemplarTurn("pass", observation="before")], "now")
     )
     assert len(found) == 1 + 3 * (1 + 4) + 1 + 2 + 1
     assert found[16] == "user: Task: goal\nTrajectory:"
@@ -265,7 +265,7 @@ async def test_grown_words_hold_no_other_notes() -> None:
     found = await steps(model, memory(entry("click-checkboxes", SEEN, way=way)), max_turns=2)
     assert [text in (found[0].thought or "") for text in ("The reply had no block", "//nav", "words\nof it")] == [True] * 3
     run = Trajectory(id="r", task=TASK, steps=tuple(found))
-    assert [turn.observation for turn in exemplar_of(run, "judge").steps] == ["words\nof it"]
+    assert [turn.observation for turn in make_exemplar(run, "judge").steps] == ["words\nof it"]
 
 
 @pytest.mark.parametrize(

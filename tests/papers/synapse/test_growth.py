@@ -13,7 +13,7 @@ from prill.cli import main
 from prill.errors import UnparsableError
 from prill.io.store import encode, write_labels, write_trajectories
 from prill.papers.embedders import TfidfEmbedder
-from prill.papers.synapse.growth import exemplar_of, grow, xpath_of
+from prill.papers.synapse.growth import build_xpath, grow, make_exemplar
 from prill.papers.synapse.html import Page
 from prill.papers.synapse.memory import ExemplarMemory
 from prill.papers.synapse.runs import ExemplarsConfig, exemplars
@@ -59,7 +59,7 @@ def test_recorded_actions_become_calls() -> None:
         Action("hover", "hover", target="91"),
         Action("stop", "stop"),
     )
-    found = exemplar_of(run("t", "g", *done), "judge")
+    found = make_exemplar(run("t", "g", *done), "judge")
     assert found.steps[0].action.splitlines() == [
         "agent.click_xpath(\"//button[text()='go']\")",
         "agent.click_xpath(\"//*[@id='q']\")",
@@ -75,15 +75,18 @@ def test_recorded_actions_become_calls() -> None:
 def test_a_turn_begins_where_its_page_was_too_old() -> None:
     pages = [page("go"), page("go", "new")]
     done = (Action("click", target="[2]"), Action("click", target="[3]"))
-    assert len(exemplar_of(run("t", "g", *done, pages=pages, site="use-autocomplete"), "j").steps) == 2
-    assert len(exemplar_of(run("t", "g", *done, pages=pages), "j").steps) == 1
+    assert len(make_exemplar(run("t", "g", *done, pages=pages, site="use-autocomplete"), "j").steps) == 2
+    assert len(make_exemplar(run("t", "g", *done, pages=pages), "j").steps) == 1
 
 
 def test_what_was_put_into_few_words_is_kept() -> None:
     whole = run("t", "g", Action("click", target="[2]"), Action("click", target="[3]"))
     thoughts = ("The code failed.\nObservation:\nfirst words", "Observation:\nsecond words")
     steps = tuple(replace(step, thought=thought) for step, thought in zip(whole.steps, thoughts, strict=True))
-    assert [turn.observation for turn in exemplar_of(replace(whole, steps=steps), "j").steps] == ["first words", "second words"]
+    assert [turn.observation for turn in make_exemplar(replace(whole, steps=steps), "j").steps] == [
+        "first words",
+        "second words",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,7 @@ def test_what_was_put_into_few_words_is_kept() -> None:
 )
 def test_what_has_no_calls_is_no_exemplar(trajectory: Trajectory) -> None:
     with pytest.raises(UnparsableError):
-        exemplar_of(trajectory, "judge")
+        make_exemplar(trajectory, "judge")
 
 
 def test_an_xpath_selects_its_element_alone() -> None:
@@ -108,9 +111,9 @@ def test_an_xpath_selects_its_element_alone() -> None:
     tree = Page(text)
     for element in tree.elements:
         if element.get("data-wob_ref"):
-            assert find_now(tree, xpath_of(element, tree)) == [element]
+            assert find_now(tree, build_xpath(element, tree)) == [element]
     box = find_now(tree, "//*[@data-wob_ref='96']")[0]
-    assert xpath_of(box, tree) == "//label[normalize-space()='mo']/input"
+    assert build_xpath(box, tree) == "//label[normalize-space()='mo']/input"
 
 
 async def test_only_accepted_runs_are_added() -> None:

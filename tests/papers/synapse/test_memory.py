@@ -57,7 +57,7 @@ async def test_three_nearest_keys_vote() -> None:
 
 
 async def test_a_grown_memory_leaves_the_old_as_it_was() -> None:
-    """Words are weighed anew with every text: neither memory may see the other's weights."""
+    """Words are weighed again with every text: neither memory may see the other's weights."""
     memory = ExemplarMemory([exemplar("a", "red apple", "pass"), exemplar("b", "green pear", "pass")], embedder=TfidfEmbedder())
     before = await memory.distances("a pear")
     grown = memory.with_more([exemplar("c", "blue plum and cherry", "pass")])

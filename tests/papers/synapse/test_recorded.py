@@ -14,10 +14,10 @@ from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, Usage
 from prill.io.store import write_trajectories
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.mind2web.pages.state import PageState
-from prill.papers.mind2web.pages.steps import Marking, asked_of
+from prill.papers.mind2web.pages.steps import Marking, describe_step
 from prill.papers.synapse.memory import ExemplarMemory
-from prill.papers.synapse.prompting import tokens_of
-from prill.papers.synapse.recorded import RecordedSpec, RecordedSynapse, action_of, exemplar_of, key_of, memory_of
+from prill.papers.synapse.prompting import count_tokens
+from prill.papers.synapse.recorded import RecordedSpec, RecordedSynapse, build_memory, make_exemplar, make_key, parse_action
 from prill.policies.registry import make_policy
 from prill.protocols import Demonstrator, Message
 from prill.testing import ScriptedModel
@@ -45,7 +45,7 @@ TRAIN = [
 
 
 def known() -> ExemplarMemory:
-    return memory_of(TRAIN, TfidfEmbedder())
+    return build_memory(TRAIN, TfidfEmbedder())
 
 
 def said(messages: Sequence[Message]) -> list[str]:
@@ -58,13 +58,13 @@ async def play(policy: RecordedSynapse, *states: PageState, goal: str = "Buy red
 
 
 def test_reply_becomes_an_action() -> None:
-    assert action_of("Action: `TYPE [12] [new york]` (so)") == Action(
+    assert parse_action("Action: `TYPE [12] [new york]` (so)") == Action(
         "type", "TYPE [12] [new york]", target="12", value="new york"
     )
-    assert action_of("`CLICK [3]` or `CLICK [4]`").target == "3", "the first in back-ticks"
-    assert action_of("CLICK [3]") == Action("none")
-    assert action_of("so CLICK [3].", bare=True) == Action("click", "CLICK [3]", target="3")
-    assert action_of("`click 5`") == Action("none", "click 5")
+    assert parse_action("`CLICK [3]` or `CLICK [4]`").target == "3", "the first in back-ticks"
+    assert parse_action("CLICK [3]") == Action("none")
+    assert parse_action("so CLICK [3].", bare=True) == Action("click", "CLICK [3]", target="3")
+    assert parse_action("`click 5`") == Action("none", "click 5")
 
 
 async def test_nearest_trajectories_come_first() -> None:
@@ -86,7 +86,7 @@ async def test_only_as_many_exemplars_as_fit() -> None:
     """A limit that two fit into exactly: two are shown, and they are the nearest two."""
     model = ScriptedModel(["`CLICK [3]`"] * 3)
     await play(RecordedSynapse(model, RecordedSpec(exemplars=2), opened=known()), PageState(PAGE, RANKED))
-    limit = tokens_of(model.seen[0]) + 100
+    limit = count_tokens(model.seen[0]) + 100
     for context, shown in ((limit, 3), (limit - 1, 2)):
         await play(RecordedSynapse(model, RecordedSpec(context=context), opened=known()), PageState(PAGE, RANKED))
         texts = said(model.seen[-1])
@@ -112,8 +112,8 @@ async def test_no_answer_breaks_the_turn_off(line: str | Exception) -> None:
 async def test_lost_step_stays_in_the_history() -> None:
     """Its positive has rank 5 where the best 5 count: nobody is asked, and the next step shows what was done."""
     gold = turn("g", "Buy", "8", "3")
-    assert asked_of(gold.steps[0]).ranks == (5,)
-    assert Marking("synapse", 5).score(asked_of(gold.steps[0]), Action("click", "CLICK [8]")).element == 0
+    assert describe_step(gold.steps[0]).ranks == (5,)
+    assert Marking("synapse", 5).score(describe_step(gold.steps[0]), Action("click", "CLICK [8]")).element == 0
     model = ScriptedModel(["`CLICK [3]`"])
     states = [PageState(PAGE, (), (), (), RANKED), PageState(PAGE, RANKED, ("[link]  to 8 -> CLICK",), ("8",))]
     lost, asked = await play(RecordedSynapse(model, RecordedSpec(exemplars=0), opened=known()), *states, goal="Buy")
@@ -188,13 +188,13 @@ async def test_domain_tells_tasks_apart() -> None:
     known = [replace(hotel, metadata={"domain": "Hotels"}), replace(gig, metadata={"domain": "Music"})]
     for domain, action in (("Hotels", "CLICK [3]"), ("Music", "CLICK [4]")):
         model = ScriptedModel(["`CLICK [3]`"])
-        policy = RecordedSynapse(model, RecordedSpec(exemplars=1), opened=memory_of(known, TfidfEmbedder()))
+        policy = RecordedSynapse(model, RecordedSpec(exemplars=1), opened=build_memory(known, TfidfEmbedder()))
         await play(policy, PageState(PAGE, RANKED, domain=domain), goal="Book it")
         assert any(action in text for text in said(model.seen[0])[2:3])
 
 
 def test_key_has_four_lines() -> None:
-    assert key_of(TRAIN[0].task, {"domain": "Shopping", "subdomain": "Shoes"}) == (
+    assert make_key(TRAIN[0].task, {"domain": "Shopping", "subdomain": "Shoes"}) == (
         "Website: shop\nDomain: Shopping\nSubdomain: Shoes\nTask: Buy red shoes"
     )
 
@@ -210,6 +210,6 @@ def test_the_real_step_has_its_four_lengths() -> None:
     assert (ranked.index(target), ranked[:5]) == (2, ("8739", "9370", "8635", "10628", "8866"))
     step = Step(Observation(text=state.text()), Action("click", "[button]  Search -> CLICK", target=target))
     trajectory = Trajectory(id="x", task=Task(goal=""), steps=(step,))
-    lengths = [len(exemplar_of(trajectory, k).steps[0].observation or "") for k in (3, 5, 20, 50)]
+    lengths = [len(make_exemplar(trajectory, k).steps[0].observation or "") for k in (3, 5, 20, 50)]
     assert lengths == [233, 488, 1698, 4905]
-    assert exemplar_of(trajectory).steps[0].action.startswith("Action: `CLICK [8635]`")
+    assert make_exemplar(trajectory).steps[0].action.startswith("Action: `CLICK [8635]`")

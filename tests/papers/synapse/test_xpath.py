@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from prill.papers.synapse.html import Page, text_of
+from prill.papers.synapse.html import Page, get_text
 from prill.papers.synapse.sandbox import CodeFailedError, find, find_now
 
 pytest.importorskip("lxml", reason="not installed: pip install 'prill[mind2web]'")
@@ -39,7 +39,7 @@ CASES = {
 
 @pytest.mark.parametrize("xpath", CASES)
 def test_an_xpath_selects_what_it_says(xpath: str) -> None:
-    assert [text_of(element) for element in find_now(PAGE, xpath)] == CASES[xpath]
+    assert [get_text(element) for element in find_now(PAGE, xpath)] == CASES[xpath]
 
 
 def test_an_xpath_selects_elements_alone() -> None:
@@ -63,13 +63,13 @@ def test_broken_html_is_read_all_the_same() -> None:
 @pytest.mark.parametrize("text", ["<![foo[x]]>", "<![", "<!DOCTYPE#&<![<<![!>", "<![if IE]>", "&#xD800;<p a=&#xD800;>"])
 def test_no_declaration_stops_the_reading(text: str) -> None:
     page = Page(f"<p>a</p>{text}<b>c</b>")
-    assert text_of(find_now(page, "//p")[0]) == "a"
-    assert text_of(page.elements[0]).isprintable()
+    assert get_text(find_now(page, "//p")[0]) == "a"
+    assert get_text(page.elements[0]).isprintable()
 
 
 def test_deep_pages_are_read_to_their_end() -> None:
     page = Page("<i>" * 2000 + "deep")
-    assert text_of(page.elements[0]) == "deep"
+    assert get_text(page.elements[0]) == "deep"
     assert len(find_now(page, "//i[not(i)][contains(., 'deep')]")) == 1
     assert len(find_now(page, "/html/body/i/descendant::i[position() > 1000]")) == 999
 

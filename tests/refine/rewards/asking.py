@@ -20,7 +20,7 @@ from typing import Any
 
 from table import COMMON, in_loop, made, trajectory_for  # beside this script
 
-from prill.refine.rewards import TRLReward, pack
+from prill.refine.rewards import TRLReward, to_json
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples/nemo_gym/app.py"
 
@@ -57,7 +57,7 @@ def openrlhf(servers: dict[str, str]) -> dict[str, Any]:
     async def sample(place: str, case: str) -> dict[str, Any]:
         sampling = SimpleNamespace(max_tokens=4, logprobs=None)
         executor = SingleTurnAgentExecutor(servers[place] + "/get_reward")
-        found = await executor.execute("prompt", pack(trajectory_for(case)), sampling, 100, Words(), Engine())
+        found = await executor.execute("prompt", to_json(trajectory_for(case)), sampling, 100, Words(), Engine())
         return {"reward": found["reward"], "scores": found["scores"], "logs": sorted(found["extra_logs"])}
 
     async def samples() -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def slime(servers: dict[str, str]) -> dict[str, Any]:
     def fetched(place: str, case: str, query: str = "") -> object:
         key = "reward" if query else None
         asked = SimpleNamespace(custom_rm_path=None, rm_type="remote_rm", rm_url=f"{servers[place]}/rm{query}", reward_key=key)
-        sample = Sample(prompt="p", response="r", label=pack(trajectory_for(case)))
+        sample = Sample(prompt="p", response="r", label=to_json(trajectory_for(case)))
         try:
             in_loop(batched_async_rm, asked, [sample], inplace_set_reward_field=True)
         except Exception as error:  # noqa: BLE001 - whatever it makes of the status
@@ -158,7 +158,7 @@ def nemo_gym(servers: dict[str, str]) -> dict[str, Any]:
         rows = [("well", case) for case in ("success", "failure", "unscored")] + [("garbage", "success")]
         asked = [
             {"responses_create_params": {"input": "buy tea"}, "agent_ref": {"name": judge}, "case": f"{judge} {case}"}
-            | {"trajectory": pack(trajectory_for(case))}
+            | {"trajectory": to_json(trajectory_for(case))}
             for judge, case in rows
         ]
         asked.append({**asked[0], "case": "unreadable", "trajectory": "{"})
@@ -225,7 +225,7 @@ def swift(servers: dict[str, str]) -> list[list[str]]:
     orms["judge"] = Judge
     told = [{"role": "user", "content": "buy tea"}, {"role": "assistant", "content": "bought"}]
     samples = [
-        SimpleNamespace(messages=told, to_reward_row=partial(dict, trajectory=pack(trajectory_for(case))))
+        SimpleNamespace(messages=told, to_reward_row=partial(dict, trajectory=to_json(trajectory_for(case))))
         for case in ("success", "failure", "unscored")
     ]
     judge = orms["judge"]()

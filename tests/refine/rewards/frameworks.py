@@ -21,7 +21,7 @@ from typing import Any
 from asking import ASKING  # beside this script
 from table import CASES, COMMON, POLICIES, in_loop, made, seen, trajectory_for
 
-from prill.refine.rewards import Reward, pack
+from prill.refine.rewards import Reward, to_json
 from prill.types import Trajectory
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -39,7 +39,7 @@ def verl_manager(reward: Reward, name: str, trajectory: Trajectory, **settings: 
         file = Path(folder, "reward.py")
         file.write_text(
             "import pickle\nfrom prill.refine.rewards.verl import compute_score_of\n"
-            f"compute_score = compute_score_of(pickle.loads({pickle.dumps(reward)!r}))\n"
+            f"compute_score = make_compute_score(pickle.loads({pickle.dumps(reward)!r}))\n"
         )
         return verl_by_file(file, name, trajectory, **settings)
 
@@ -66,7 +66,7 @@ def verl_by_file(file: Path, name: str, trajectory: Trajectory, **settings: Any)
     manager = load_reward_manager(OmegaConf.create({"reward": config}), Words())
     assert manager.is_async_reward_score, "verl knows that the function is async"
     ids = torch.ones(1, 2, dtype=torch.long)
-    extra = {"index": 0, "trajectory": pack(trajectory)}
+    extra = {"index": 0, "trajectory": to_json(trajectory)}
     data = DataProto.from_dict(
         tensors={"prompts": ids, "responses": ids, "attention_mask": torch.ones(1, 4, dtype=torch.long)},
         non_tensors={
@@ -94,7 +94,7 @@ def more_of_verl(places: dict[str, Options]) -> dict[str, Any]:
 
 
 def verifiers(options: Options, trajectory: Trajectory) -> object:
-    return verifiers_trace([], {"judge": "modular", "options": options, "column": "trajectory"}, pack(trajectory)).reward
+    return verifiers_trace([], {"judge": "modular", "options": options, "column": "trajectory"}, to_json(trajectory)).reward
 
 
 def verifiers_trace(messages: list[Any], judge: Options, packed: str = "") -> Any:
@@ -139,7 +139,7 @@ def more_of_verifiers(places: dict[str, Options]) -> dict[str, Any]:
 
 def inspect(options: Options, trajectory: Trajectory) -> object:
     try:
-        score, _ = inspect_log({"judge": "modular", "column": "trajectory", **options}, {"trajectory": pack(trajectory)})
+        score, _ = inspect_log({"judge": "modular", "column": "trajectory", **options}, {"trajectory": to_json(trajectory)})
     except InspectFailed as failed:
         return failed.args[0]
     return score.value
@@ -200,7 +200,7 @@ def more_of_inspect(places: dict[str, Options]) -> dict[str, Any]:
 
     scored, _ = inspect_log({"judge": "vlm", **_without(places["success"], "captioner")}, {}, shopper())
     score, results = inspect_log(
-        {"judge": "modular", "column": "trajectory", **places["unscored"]}, {"trajectory": pack(trajectory_for("unscored"))}
+        {"judge": "modular", "column": "trajectory", **places["unscored"]}, {"trajectory": to_json(trajectory_for("unscored"))}
     )
     return {
         "conversation": scored.value,
@@ -276,7 +276,7 @@ def art_groups(options: Options, trajectories: list[Trajectory]) -> list[Any]:
 
     async def play(trajectory: Trajectory) -> Any:
         messages = [{"role": "user", "content": trajectory.task.goal}]
-        return art.Trajectory(messages_and_choices=messages, metadata={"trajectory": pack(trajectory)})
+        return art.Trajectory(messages_and_choices=messages, metadata={"trajectory": to_json(trajectory)})
 
     async def gathered() -> list[Any]:
         scorer = group_scorer(made(options), column="trajectory")

@@ -9,11 +9,11 @@ import pytest
 from prill.config.registry import load_object
 from prill.errors import InputError, MissingExtraError, NoEvidenceError, UsageError
 from prill.io.store import BadLine
-from prill.refine.rewards import Reward, RewardSpec, chat_trajectory, pack
+from prill.refine.rewards import Reward, RewardSpec, chat_trajectory, to_json
 from prill.refine.rewards.chat import carried
 from prill.refine.rewards.inspect_ai import judge_scorer
 from prill.refine.rewards.openenv import episode_trajectory, judge_rubric
-from prill.refine.rewards.verl import compute_score_of
+from prill.refine.rewards.verl import make_compute_score
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Verdict
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -90,16 +90,16 @@ def test_a_column_that_is_missing_is_an_error() -> None:
 
 
 def run(answer: str | None) -> str:
-    return pack(Trajectory(id="t", task=Task(goal="Buy tea"), answer=answer))
+    return to_json(Trajectory(id="t", task=Task(goal="Buy tea"), answer=answer))
 
 
 def test_verl_raises_where_it_cannot_abstain() -> None:
-    compute_score = compute_score_of(Reward(Answer()))
+    compute_score = make_compute_score(Reward(Answer()))
     assert asyncio.iscoroutinefunction(compute_score), "verl looks at that"
     scored = asyncio.run(compute_score("d", "", None, {"trajectory": run("yes")}, reward_router_address="x"))
     with pytest.raises(NoEvidenceError, match="no answer"):
         asyncio.run(compute_score("d", "", None, {"trajectory": run(None)}))
-    valued = compute_score_of(Reward(Answer(), RewardSpec(on_unscored="value", value=0.25)))
+    valued = make_compute_score(Reward(Answer(), RewardSpec(on_unscored="value", value=0.25)))
     unscored = asyncio.run(valued("d", "", None, {"trajectory": run(None)}))
     assert (scored["score"], scored["unscored"]) == (1.0, 0.0) and (unscored["score"], unscored["unscored"]) == (0.25, 1.0)
     assert scored.keys() == unscored.keys() and all(type(number) is float for number in scored.values())
@@ -111,9 +111,9 @@ def test_verl_example_is_loaded_by_its_path() -> None:
 
 
 def test_verl_judges_the_completion_alone() -> None:
-    compute_score = compute_score_of(Reward(Answer()), key=None)
+    compute_score = make_compute_score(Reward(Answer()), key=None)
     assert asyncio.run(compute_score("d", "yes", None, {"question": "Is tea sold?"}))["score"] == 1.0
-    valued = compute_score_of(Reward(Answer(), RewardSpec(on_unscored="value", value=0.25)), key=None)
+    valued = make_compute_score(Reward(Answer(), RewardSpec(on_unscored="value", value=0.25)), key=None)
     for goal, answer in (("", "yes"), ("Is tea sold?", "half \ud83d")):
         assert asyncio.run(valued("d", answer, None, {"question": goal}))["score"] == 0.25
         with pytest.raises(InputError):
@@ -148,7 +148,7 @@ def test_inspect_is_served_on_trio_too() -> None:
     reward, item = Reward(Answer()), Trajectory(id="t", task=Task(goal="Buy tea"), answer="yes")
 
     async def score() -> Any:
-        carrying = await _awaited(asyncio.to_thread, carried, {"t": pack(item)}, "t", [], place="sample 1")
+        carrying = await _awaited(asyncio.to_thread, carried, {"t": to_json(item)}, "t", [], place="sample 1")
         return await _awaited(reward, carrying)
 
     assert trio.run(score) == asyncio.run(score()) == 1.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prill.refine.rewards import Reward, RewardSpec, TRLReward, judge_episodes, pack
+from prill.refine.rewards import Reward, RewardSpec, TRLReward, judge_episodes, to_json
 from prill.testing import MockServer
 from prill.types import Observation, Trajectory
 
@@ -16,11 +16,11 @@ from .test_frameworks import FRAMEWORKS
 
 def trl(reward: Reward, trajectory: Trajectory) -> object:
     call = TRLReward(reward)
-    return in_loop(call, prompts=["p"], completions=["c"], completion_ids=[[1]], trajectory=[pack(trajectory)])[0]
+    return in_loop(call, prompts=["p"], completions=["c"], completion_ids=[[1]], trajectory=[to_json(trajectory)])[0]
 
 
 def swift(reward: Reward, trajectory: Trajectory) -> object:
-    return in_loop(TRLReward(reward), ["c"], trajectory=[pack(trajectory)], solution=["s"])[0]
+    return in_loop(TRLReward(reward), ["c"], trajectory=[to_json(trajectory)], solution=["s"])[0]
 
 
 def gym(reward: Reward, trajectory: Trajectory) -> object:
@@ -65,16 +65,16 @@ class Said(str):
 
 
 def openrlhf(reward: Reward, trajectory: Trajectory) -> object:
-    answer = served(reward, "/get_reward", {"query": ["pr"], "prompts": ["p"], "labels": [pack(trajectory)]})
+    answer = served(reward, "/get_reward", {"query": ["pr"], "prompts": ["p"], "labels": [to_json(trajectory)]})
     return answer if isinstance(answer, Said) else answer["rewards"][0]
 
 
 def slime(reward: Reward, trajectory: Trajectory) -> object:
-    return served(reward, "/rm", {"prompt": "p", "response": "r", "label": pack(trajectory)})
+    return served(reward, "/rm", {"prompt": "p", "response": "r", "label": to_json(trajectory)})
 
 
 def nemo_gym(reward: Reward, trajectory: Trajectory) -> object:
-    row = {"responses_create_params": {}, "response": {"output": []}, "trajectory": pack(trajectory)}
+    row = {"responses_create_params": {}, "response": {"output": []}, "trajectory": to_json(trajectory)}
     answer = served(reward, "/verify", row)
     return Said(answer["_ng_failure_class"]) if "_ng_failure_class" in answer else answer["reward"]
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 import prill
 from prill.errors import UsageError
-from prill.refine.rewards import Reward, TRLReward, pack
+from prill.refine.rewards import Reward, TRLReward, to_json
 from prill.testing import MockServer
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Verdict
 
@@ -187,7 +187,7 @@ def reward() -> Any:
         yield prill.reward("modular", captioner="text", model="mock", base_url=server.base_url, api_key_env="NO_SUCH_KEY")
 
 
-BATCH = [pack(recorded("success")), pack(recorded("failure")), "no trajectory"]
+BATCH = [to_json(recorded("success")), to_json(recorded("failure")), "no trajectory"]
 
 
 async def test_columns_are_judged_and_logged(reward: Reward, caplog: pytest.LogCaptureFixture) -> None:

@@ -126,7 +126,7 @@ class Server:
         elif path == "/back":
             screen.go_back()
         elif path == "/keys":
-            write(phone, text_of(body))
+            write(phone, get_text(body))
         elif path == "/appium/device/set_clipboard":
             screen.clipboard = base64.b64decode(str(body["content"])).decode()
         elif path == "/appium/gestures/click":
@@ -199,7 +199,7 @@ def write(phone: Phone, text: str) -> None:
             phone.screen.type(part)
 
 
-def text_of(body: dict[str, object]) -> str:
+def get_text(body: dict[str, object]) -> str:
     """The text that a request wants typed: a string, or a list of characters in older clients."""
     text, characters = body.get("text"), body.get("value")
     if isinstance(text, str):
@@ -227,7 +227,7 @@ def _asked(phone: Phone, widget: Widget, what: str, body: dict[str, object]) -> 
     if what == "clear":
         phone.screen.erase()
     elif what == "value":
-        write(phone, text_of(body))
+        write(phone, get_text(body))
     phone.changed()
     return value(None)
 

@@ -19,7 +19,7 @@ def nodes_of(html: str) -> list[Node]:
     return [_node(tag, attributes, texts) for tag, attributes, texts in reader.found if attributes.get(_REF, "").isdigit()]
 
 
-def action_of(move: Move, screen: Screen) -> Action:
+def parse_action(move: Move, screen: Screen) -> Action:
     """The action that carries the move out. A click would choose an option in place of all others, so it is chosen by name."""
     target = None if move.ref is None else str(move.ref)
     if move.kind == "click":

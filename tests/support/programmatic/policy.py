@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from prill.errors import NoEvidenceError
 from prill.types import Action, Observation, Step, Task
-from tests.support.programmatic.nodes import action_of, nodes_of
+from tests.support.programmatic.nodes import nodes_of, parse_action
 from tests.support.programmatic.screen import Move, Screen
 from tests.support.programmatic.solver import plan
 
@@ -46,4 +46,4 @@ class Programmatic:
         move, *rest = self._waiting
         self._waiting = rest if self._staged else []
         self._done.append(move)
-        return Step(observation, action_of(move, nodes_of(observation.text)))
+        return Step(observation, parse_action(move, nodes_of(observation.text)))

@@ -37,7 +37,7 @@ _TYPED = ("text", "password", "date", "time", "number", "search", "email", "text
 _ENDINGS = ("submit", "search", "go!", "login", "ok", "done")
 
 
-def kind_of(node: Node) -> str:
+def detect_kind(node: Node) -> str:
     """What sort of element it is: the type of an input, however the agent writes it, and the tag of all others."""
     tag, _, said = node.tag.lower().partition("_")
     if tag != "input":
@@ -86,7 +86,7 @@ class Page:
 
     def of_kind(self, *kinds: str) -> list[Node]:
         """The elements of these kinds (see kind_of), in order."""
-        return [node for node in self.nodes if kind_of(node) in kinds]
+        return [node for node in self.nodes if detect_kind(node) in kinds]
 
     def fields(self) -> list[Node]:
         """What can be typed into, in order, long texts (textarea) left out."""
@@ -105,7 +105,9 @@ class Page:
 
     def choices(self) -> list[tuple[str, Node]]:
         """Boxes and radio buttons with the words that stand beside them."""
-        return [(self._beside(place), node) for place, node in enumerate(self.nodes) if kind_of(node) in ("checkbox", "radio")]
+        return [
+            (self._beside(place), node) for place, node in enumerate(self.nodes) if detect_kind(node) in ("checkbox", "radio")
+        ]
 
     def end(self) -> Node:
         """The button, or what serves as one, that hands everything in: the last of its kind."""

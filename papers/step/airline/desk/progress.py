@@ -54,7 +54,7 @@ class DeskState:
 
     def measure(self) -> None:
         """Looks which checkpoints hold by now; notes it where that has changed."""
-        checkpoints = checkpoints_of(self)
+        checkpoints = state_checkpoints(self)
         holding = [place for place, (_, holds) in enumerate(checkpoints, 1) if holds(self)]
         self.reached = max([self.reached, *holding])
         done = self.reached == len(checkpoints) and _as_wanted(self)
@@ -66,7 +66,7 @@ class DeskState:
 Checkpoint = tuple[str, Callable[[DeskState], bool]]
 
 
-def checkpoints_of(state: DeskState) -> tuple[Checkpoint, ...]:
+def state_checkpoints(state: DeskState) -> tuple[Checkpoint, ...]:
     """What is looked for, in order, and in words."""
     details = state.scenario.details
     code = details.get("confirmation-code", "")

@@ -81,9 +81,7 @@ class AirlineDesk(LocalSite):
         app.router.add_route("*", "/{rest:.*}", self._handler(not_found))
         return (app,)
 
-    def _service(
-        self, answer: Callable[[web.Request], dict[str, Any]]
-    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _service(self, answer: Callable[[web.Request], dict[str, Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
             from aiohttp import web
 

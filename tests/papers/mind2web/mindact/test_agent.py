@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.config.registry import options_of
+from prill.config.registry import list_options
 from prill.episodes.loop import run_episode
 from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, UsageError
 from prill.papers.mind2web.mindact.agent import MindAct, MindActSpec, SelfMAP, SelfMAPSpec
@@ -408,7 +408,7 @@ def test_names_are_presets_of_one_class() -> None:
         True,
         2,
     )
-    assert list(options_of(MindAct)) == list(options_of(SelfMAP))
+    assert list(list_options(MindAct)) == list(list_options(SelfMAP))
     assert make_policy("mindact", model=model, rationale_model=model).rationale_model is model  # type: ignore[attr-defined]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.papers.mind2web.mindact.forms import Picked, Wording, examples, operation_of
+from prill.papers.mind2web.mindact.forms import Picked, Wording, examples, to_operation
 from prill.papers.mind2web.pages.tree import CandidateChoice
 from prill.types import Action
 
@@ -76,7 +76,7 @@ def test_a_chat_model_may_think_or_go_on() -> None:
 def test_taught_answers_are_read_back(form: str, prompted: bool) -> None:
     put = Wording(form, prompted)  # type: ignore[arg-type]
     for action in (Action("click", ""), Action("type", "", value="new york"), Action("select", "", value="a\nb")):
-        operation, value = operation_of(action)
+        operation, value = to_operation(action)
         found = put.read(put.answer(CHOICES, "71", operation, value, rationale="Since it is so."), CHOICES)
         assert found == Picked("71", operation, " ".join(value.split()))
     assert put.read(put.answer(CHOICES, None, "CLICK", ""), CHOICES) is None

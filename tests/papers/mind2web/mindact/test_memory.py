@@ -11,7 +11,7 @@ import pytest
 
 from prill.errors import NoEvidenceError
 from prill.papers.embedders import TfidfEmbedder, normalized
-from prill.papers.mind2web.mindact.memory import History, Order, Recall, Snippet, memory_of
+from prill.papers.mind2web.mindact.memory import History, Order, Recall, Snippet, build_memory
 from prill.papers.mind2web.pages.state import PageState
 from prill.types import Observation, Step, Task, Trajectory
 
@@ -57,21 +57,21 @@ async def recalled(
     task: Task, history: History, most: int = 1, order: Order = "relevance", past: tuple[str, ...] = ()
 ) -> list[tuple[int, int]]:
     recall = Recall(history, most, order, Hashing())
-    return places(await recall(memory_of(task), task, PageState("<html/>", ("11",), past)))
+    return places(await recall(build_memory(task), task, PageState("<html/>", ("11",), past)))
 
 
 def test_past_actions_restart_in_each_turn() -> None:
-    memory = memory_of(TASK)
+    memory = build_memory(TASK)
     assert places(memory) == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
     assert [len(snippet.past) for snippet in memory] == [0, 0, 1, 2, 0]
     assert memory[3].past == ("[a]  towels -> CLICK", "[a]  towels -> CLICK") and memory[3].key == "t1_u2"
-    assert memory_of(Task(goal="the first turn")) == ()
+    assert build_memory(Task(goal="the first turn")) == ()
 
 
 async def test_a_small_memory_is_shown_whole() -> None:
     assert await recalled(TASK, "matched", 5) == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
     hashing = Hashing()
-    memory = memory_of(TASK)
+    memory = build_memory(TASK)
     await Recall("matched", 5, "relevance", hashing)(memory, TASK, STATE)
     assert hashing.asked == []
 
@@ -80,7 +80,7 @@ async def test_like_steps_are_one_group() -> None:
     assert await recalled(TASK, "matched", 1, past=("[a]  towels -> CLICK",)) == [(1, 0), (1, 1)]
     assert await recalled(TASK, "matched", 2) == [(1, 0), (1, 1), (1, 2)]
     hashing = Hashing()
-    await Recall("matched", 2, "relevance", hashing)(memory_of(TASK), TASK, PageState("", (), ("x", "y")))
+    await Recall("matched", 2, "relevance", hashing)(build_memory(TASK), TASK, PageState("", (), ("x", "y")))
     query, *texts = hashing.asked[0]
     assert query == "Task: add more blue towels\nActions: x; y"
     assert len(texts) == len(set(texts)) == 4
@@ -88,7 +88,7 @@ async def test_like_steps_are_one_group() -> None:
 
 async def test_no_text_is_embedded_twice() -> None:
     hashing = Hashing()
-    recall, memory = Recall("matched", 1, "relevance", hashing), memory_of(TASK)
+    recall, memory = Recall("matched", 1, "relevance", hashing), build_memory(TASK)
     first = await recall(memory, TASK, STATE)
     assert await recall(memory, TASK, STATE) == first and len(hashing.asked) == 1
     await recall(memory, TASK, PageState("", (), ("x",)))
@@ -113,19 +113,19 @@ async def test_baselines_show_what_they_should() -> None:
 
 async def test_words_alone_tell_turns_apart() -> None:
     recall = Recall("turns", 1, "relevance", TfidfEmbedder())
-    assert places(await recall(memory_of(TASK), TASK, STATE)) == [(1, 0), (1, 1), (1, 2)]
+    assert places(await recall(build_memory(TASK), TASK, STATE)) == [(1, 0), (1, 1), (1, 2)]
 
 
 async def test_pages_count_only_when_so_asked() -> None:
     hashing = Hashing()
     recall = Recall("matched", 1, "relevance", hashing, lambda state: f"page of {' '.join(state.candidates)}")
-    await recall(memory_of(TASK), TASK, STATE)
+    await recall(build_memory(TASK), TASK, STATE)
     assert hashing.asked[0][0].endswith("\npage of 11") and hashing.asked[0][1].endswith("\npage of 11 12 13")
 
 
 def test_a_turn_without_pages_says_so() -> None:
     run = TASK.earlier[1]
     bare = tuple(Step(Observation(), step.action) for step in run.steps)
-    memory = memory_of(conversation(TASK.earlier[0], Trajectory(id="t1", task=run.task, steps=bare)))
+    memory = build_memory(conversation(TASK.earlier[0], Trajectory(id="t1", task=run.task, steps=bare)))
     with pytest.raises(NoEvidenceError, match="turn 2 of the conversation has no page at step 1"):
         memory[1].state()

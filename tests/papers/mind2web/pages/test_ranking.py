@@ -150,7 +150,7 @@ def test_outputs_take_no_place_of_another_file(gold: Path, tmp_path: Path, capsy
 
 
 def test_rankers_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    """A folder that was trained anew goes on with nothing that the old weights scored."""
+    """A folder that was trained again goes on with nothing that the old weights scored."""
     names = set()
     for run in ("a", "b"):
         (folder := tmp_path / run / "ranker").mkdir(parents=True)

@@ -13,7 +13,7 @@ from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.papers.step.airline import desk as site
 from prill.papers.step.airline.desk import solution
-from prill.papers.step.airline.environment import LIMITS, PUBLIC, SCENARIOS, Airline, AirlineSpec, Service, service_of
+from prill.papers.step.airline.environment import LIMITS, PUBLIC, SCENARIOS, Airline, AirlineSpec, Service, read_service
 from prill.types import Task, Trajectory
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -33,7 +33,7 @@ async def test_episode_ends_when_it_is_done(service: Service, chromium: Chromium
     assert (done.error, done.metadata["ended_by"], len(done.steps)) == (None, "environment", 6)
     assert (label.success, label.note) == (True, "progress 1.00")
     assert {step.observation.url.partition("/?")[0].partition("/find")[0] for step in done.steps[:2]} == {PUBLIC}  # type: ignore[union-attr]
-    # The same scenario begins anew, and half of it is some of the way.
+    # The same scenario begins again, and half of it is some of the way.
     half = await run_episode(ShopPlay(solution("TASK_CANCEL_FLIGHT", 3)[:4]), environment, task, id="f")
     label = await environment.grade(half)
     assert (half.metadata["ended_by"], label.success, label.note) == ("agent", False, "progress 0.67")
@@ -89,6 +89,6 @@ async def test_broken_episode_is_undecided(service: Service, tmp_path: Path) -> 
 
 
 async def test_service_is_read_from_variables() -> None:
-    assert service_of({"AIRLINE": "http://a:1/", "AIRLINE_TOKEN": "t"}) == Service("http://a:1", "t")
+    assert read_service({"AIRLINE": "http://a:1/", "AIRLINE_TOKEN": "t"}) == Service("http://a:1", "t")
     with pytest.raises(UsageError, match="AIRLINE is not set"):
-        service_of({})
+        read_service({})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.support.programmatic.screen import Move, Page, click, kind_of
+from tests.support.programmatic.screen import Move, Page, click, detect_kind
 
 
 def _named(match: re.Match[str], page: Page) -> list[Move]:
@@ -23,7 +23,7 @@ def _in_dialog(match: re.Match[str], page: Page) -> list[Move]:
     """The cross of a dialog says "Close", where it says anything, and comes before its other buttons."""
     if match["name"] != "x":
         return _named(match, page)
-    crosses = [node for node in page.nodes if kind_of(node) == "button" or node.text.strip() == "Close"]
+    crosses = [node for node in page.nodes if detect_kind(node) == "button" or node.text.strip() == "Close"]
     if not crosses:
         raise LookupError("no dialog is open")
     return page.left([click(crosses[0])])
@@ -34,7 +34,7 @@ def _field(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _widget(match: re.Match[str], page: Page) -> list[Move]:
-    found = [node for node in page.nodes if kind_of(node) == match["name"]]
+    found = [node for node in page.nodes if detect_kind(node) == match["name"]]
     if not found:
         raise LookupError(f"nothing here is a {match['name']}")
     return page.left([click(found[0])])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tests.support.programmatic.screen import Move, Node, Page, click, enter, kind_of
+from tests.support.programmatic.screen import Move, Node, Page, click, detect_kind, enter
 from tests.support.programmatic.tasks.thesaurus import similar
 
 
@@ -66,7 +66,7 @@ def _options(match: re.Match[str], page: Page) -> list[Move]:
     """Names of countries hold commas, so the goal is not taken apart: what it holds is what is wanted."""
     names, found = f", {match['names']}, ", []
     for node in page.nodes:
-        if kind_of(node) == "option" and f", {node.text.strip()}, " in names:
+        if detect_kind(node) == "option" and f", {node.text.strip()}, " in names:
             found.append(click(node))
     if not found:
         raise LookupError(f"no option says {match['names']!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.support.programmatic.screen import Move, Node, Page, click, enter, kind_of
+from tests.support.programmatic.screen import Move, Node, Page, click, detect_kind, enter
 
 
 def _section(match: re.Match[str], page: Page) -> list[Move]:
@@ -79,7 +79,7 @@ def _completed(match: re.Match[str], page: Page) -> list[Move]:
         return [start]
     for node in page.nodes:
         text = node.text.strip()
-        if text.startswith(match["start"]) and text.endswith(last) and kind_of(node) in ("div", "li", "a", "t"):
+        if text.startswith(match["start"]) and text.endswith(last) and detect_kind(node) in ("div", "li", "a", "t"):
             return page.left([click(node), click(page.end())])
     if page.done[-1] == start:
         raise LookupError(f"nothing that ends with {last!r} is offered")
@@ -96,7 +96,7 @@ def _search_result(match: re.Match[str], page: Page) -> list[Move]:
     place = int(match["place"]) - 1
     links = [node for node in page.of_kind("a") if re.search(r"[A-Za-z]", node.text)]
     results = results or [node for node in links if node.text not in ("First", "Last", "Previous", "Next")]
-    # The links are made anew on every page, with other numbers: what was clicked since the search tells that it was turned.
+    # The links are made again on every page, with other numbers: what was clicked since the search tells that it was turned.
     since = page.done[list(page.done).index(search[1]) + 1 :]
     if place >= 3 and not since:
         return [click(page.one(str(place // 3 + 1)))]

@@ -1,7 +1,7 @@
 """How a trajectory travels in a trainer's row: in a column, a label or a key of extra_info, whichever the framework has.
 
-It goes as JSON text (`pack`, with its images inside or below a folder), as the place of a recorded one (`refer`,
-`runs/a.jsonl#tea-1`), or it is made of the prompt and the completion (`single_step`). `item_of` reads all of them.
+It goes as JSON text (`to_json`, with its images inside or below a folder), as the place of a recorded one (`reference`,
+`runs/a.jsonl#tea-1`), or it is made of the prompt and the completion (`single_step`). `from_value` reads all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 from prill.config.registry import nearest
 from prill.errors import InputError, UsageError
 from prill.io.images import read_image
-from prill.io.lines import Line, folder_of, read_lines
+from prill.io.lines import Line, read_lines, resolve_folder
 from prill.io.store import BadLine, Item, decode_trajectory, encode_as, encode_trajectory, with_screenshots
 from prill.temporary.images import image_name
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -37,8 +37,8 @@ _DATA_URL = "data:image/"
 _SHOWN = 40  # characters of a value in messages
 
 
-def pack(trajectory: Trajectory, *, root: str | os.PathLike[str] | None = None) -> str:
-    """Formats a trajectory as one line of JSON, for `item_of`.
+def to_json(trajectory: Trajectory, *, root: str | os.PathLike[str] | None = None) -> str:
+    """Formats a trajectory as one line of JSON, for `from_value`.
 
     Args:
         trajectory: The trajectory.
@@ -55,8 +55,8 @@ def pack(trajectory: Trajectory, *, root: str | os.PathLike[str] | None = None) 
     return encode_as(trajectory.id, with_screenshots(trajectory, lambda path, at: _data_url(path))).decode().rstrip("\n")
 
 
-def refer(path: str | os.PathLike[str], id: str) -> str:
-    """Formats a reference to a trajectory in a file, for `item_of`.
+def reference(path: str | os.PathLike[str], id: str) -> str:
+    """Formats a reference to a trajectory in a file, for `from_value`.
 
     Args:
         path: The trajectory file.
@@ -68,7 +68,7 @@ def refer(path: str | os.PathLike[str], id: str) -> str:
     return f"{os.fspath(path)}#{id}"
 
 
-def item_of(value: object, *, root: str | os.PathLike[str] | None = None, place: str = "row") -> Item:
+def from_value(value: object, *, root: str | os.PathLike[str] | None = None, place: str = "row") -> Item:
     """Reads the trajectory that a value of a trainer's row stands for.
 
     Args:
@@ -88,7 +88,7 @@ def item_of(value: object, *, root: str | os.PathLike[str] | None = None, place:
         return BadLine(place, place, str(error), b"")
 
 
-def column_of(columns: Mapping[str, Any], name: str) -> Any:
+def get_column(columns: Mapping[str, Any], name: str) -> Any:
     """Looks up a column of a trainer's batch.
 
     Args:
@@ -133,21 +133,21 @@ def single_step(
         InputError: The prompt holds no text of a user, or a text holds an unpaired surrogate.
     """
     turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-    goal = next((text for turn in reversed(turns) if _role(turn) == "user" and (text := text_of(turn))), None)
+    goal = next((text for turn in reversed(turns) if _role(turn) == "user" and (text := get_text(turn))), None)
     if goal is None:
         raise InputError("the prompt holds no text of a user, so there is no goal to judge by")
     if isinstance(completion, str):
         answer = completion
     else:
-        answer = "\n".join(filter(None, (text_of(turn) for turn in completion if _role(turn) == "assistant")))
-    shown = [_picture(image) for image in images] or [picture for turn in turns for picture in pictures_of(turn)]
+        answer = "\n".join(filter(None, (get_text(turn) for turn in completion if _role(turn) == "assistant")))
+    shown = [_picture(image) for image in images] or [picture for turn in turns for picture in collect_pictures(turn)]
     before = [Step(Observation(picture), Action("other", "look at what was shown next")) for picture in shown[:-1]]
     last = Step(Observation(shown[-1] if shown else None, text=goal), Action("answer", value=answer))
     states = (*(step.observation.screenshot for step in (*before, last)), goal, answer)
-    return Trajectory(id=f"completion-{digest_of(states)}", task=Task(goal=goal), steps=(*before, last), answer=answer)
+    return Trajectory(id=f"completion-{compute_digest(states)}", task=Task(goal=goal), steps=(*before, last), answer=answer)
 
 
-def digest_of(record: object) -> str:
+def compute_digest(record: object) -> str:
     """The beginning of a hash, for an id. Raises InputError for text with half a character, as broken emoji have it."""
     try:
         return hashlib.sha256(msgspec.json.encode(record)).hexdigest()[:16]
@@ -184,9 +184,9 @@ class IndexedTrajectories:
             near = nearest(id, self._places)
             raise InputError(f"{self.path}: no trajectory has the id {id!r}{near}; there are {len(self._places)}")
         if _id(line) != id:
-            raise InputError(f"{self.path}: the file was written anew while it was read; begin again")
+            raise InputError(f"{self.path}: the file was written again while it was read; begin again")
         try:
-            return decode_trajectory(line, folder_of(self.path))
+            return decode_trajectory(line, resolve_folder(self.path))
         except InputError as error:
             raise InputError(f"{self.path}: trajectory {id!r}: {error}") from None
 
@@ -209,7 +209,7 @@ class IndexedTrajectories:
         version, places, offset = _version(self.path), dict[str, int](), 0
         forms: set[str] = {line.form for line in _first(self.path)}
         if not forms <= {"line", "crlf"}:
-            raise UsageError(f"{self.path}: not one JSON object a line; write it anew with prill convert")
+            raise UsageError(f"{self.path}: not one JSON object a line; write it again with prill convert")
         with self.path.open("rb") as file:
             for line in file:
                 if (id := _id(line)) is not None:
@@ -264,7 +264,7 @@ def _read(value: object, root: Path | None) -> Trajectory:
     if isinstance(value, Mapping):
         return _record(value, root)
     kind = "nothing" if value is None else f"a {type(value).__name__}"
-    raise InputError(f"{kind} stands where a trajectory should: give its JSON (prill.refine.rewards.pack), or path#id")
+    raise InputError(f"{kind} stands where a trajectory should: give its JSON (prill.refine.rewards.to_json), or path#id")
 
 
 def _json(text: str) -> Mapping[str, Any]:
@@ -362,7 +362,7 @@ def _role(turn: Mapping[str, Any]) -> str:
     return str(turn.get("role", "user"))
 
 
-def text_of(turn: Mapping[str, Any]) -> str:
+def get_text(turn: Mapping[str, Any]) -> str:
     content = turn.get("content")
     if isinstance(content, str):
         return content
@@ -371,7 +371,7 @@ def text_of(turn: Mapping[str, Any]) -> str:
     return "\n".join(text for text in texts if isinstance(text, str) and text)
 
 
-def pictures_of(turn: Mapping[str, Any]) -> list[Picture]:
+def collect_pictures(turn: Mapping[str, Any]) -> list[Picture]:
     """The images inside a message's parts; those that the trainer keeps in a column of their own leave an empty part."""
     content = turn.get("content")
     found: list[Picture] = []

@@ -16,7 +16,7 @@ from PIL import Image
 from prill import Action, Observation, Step, Task, Trajectory, write_trajectories
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
-from prill.refine.rewards import IndexedTrajectories, column_of, item_of, pack, refer, single_step, travel
+from prill.refine.rewards import IndexedTrajectories, from_value, get_column, reference, serialization, single_step, to_json
 
 
 def png(color: str) -> bytes:
@@ -44,13 +44,13 @@ class Text(str):
 
 
 def without_paths(trajectory: Trajectory) -> Any:
-    return json.loads(pack(trajectory))
+    return json.loads(to_json(trajectory))
 
 
 def test_images_travel_inside_the_json() -> None:
-    packed = pack(recording())
+    packed = to_json(recording())
     for value in (packed, packed.encode(), json.loads(packed), Text(packed)):
-        item = item_of(value)
+        item = from_value(value)
         assert pictures(item) == [png("red"), png("green")]
         assert isinstance(item, Trajectory)
         assert without_paths(item) == without_paths(recording())
@@ -59,10 +59,10 @@ def test_images_travel_inside_the_json() -> None:
 def test_images_stay_below_a_folder(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "runs" / "t.jsonl", [recording()])
     trajectory = IndexedTrajectories(tmp_path / "runs" / "t.jsonl")["tea-1"]
-    packed = pack(trajectory, root=tmp_path)
+    packed = to_json(trajectory, root=tmp_path)
     assert str(tmp_path) not in packed
-    assert pictures(item_of(packed, root=tmp_path)) == [png("red"), png("green")]
-    refused = item_of(packed)
+    assert pictures(from_value(packed, root=tmp_path)) == [png("red"), png("green")]
+    refused = from_value(packed)
     assert isinstance(refused, BadLine)
     assert "which folder images lie in" in refused.problem
 
@@ -70,7 +70,7 @@ def test_images_stay_below_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["runs/t.jsonl#tea-7", {"path": "runs/t.jsonl", "id": "tea-7"}])
 def test_places_of_recordings_are_found(tmp_path: Path, form: object) -> None:
     write_trajectories(tmp_path / "runs" / "t.jsonl", [recording(f"tea-{i}") for i in range(9)])
-    found = item_of(form, root=tmp_path)
+    found = from_value(form, root=tmp_path)
     assert isinstance(found, Trajectory)
     assert found.id == "tea-7"
     assert pictures(found) == [png("red"), png("green")]
@@ -94,22 +94,22 @@ def test_a_file_written_anew_is_found_again(tmp_path: Path) -> None:
     path.write_text(record.format("a", "1") + record.format("b", "2"))
     recorded = IndexedTrajectories(path)
     assert recorded["b"].task.goal == "2"
-    path.write_text(record.format("b", "anew") + record.format("a", "and moved"))
-    assert (recorded["a"].task.goal, recorded["b"].task.goal) == ("and moved", "anew")
+    path.write_text(record.format("b", "ask_again") + record.format("a", "and moved"))
+    assert (recorded["a"].task.goal, recorded["b"].task.goal) == ("and moved", "ask_again")
 
 
 def test_threads_find_what_another_one_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"id": "a", "task": {"goal": "g"}}\n')
     inside, further = threading.Event(), threading.Event()
-    first = travel._first
+    first = serialization._first
 
     def slow(path: Path) -> Any:
         inside.set()
         assert further.wait(60)
         return first(path)
 
-    monkeypatch.setattr(travel, "_first", slow)
+    monkeypatch.setattr(serialization, "_first", slow)
     recorded = IndexedTrajectories(path)
     with ThreadPoolExecutor(2) as pool:
         one = pool.submit(recorded.__getitem__, "a")
@@ -134,7 +134,7 @@ def test_half_a_character_is_told_with_place(root: str | None) -> None:
     }
     for place, trajectory in halves.items():
         with pytest.raises(InputError, match=f"'t' cannot be written: .* half a character.*{place}"):
-            pack(trajectory, root=root)
+            to_json(trajectory, root=root)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_half_a_character_is_told_with_place(root: str | None) -> None:
 def test_what_is_no_trajectory_says_why(tmp_path: Path, value: object, says: str) -> None:
     write_trajectories(tmp_path / "packed.jsonl.gz", [recording("a")])
     write_trajectories(tmp_path.parent / "other.jsonl", [replace(recording("a"), steps=(), final=None, task=Task(goal="a"))])
-    item = item_of(value, root=tmp_path, place="row 3")
+    item = from_value(value, root=tmp_path, place="row 3")
     assert isinstance(item, BadLine)
     assert item.place == "row 3"
     assert re.search(says, item.problem), item.problem
@@ -170,8 +170,8 @@ def test_what_is_no_trajectory_says_why(tmp_path: Path, value: object, says: str
 
 def test_missing_column_names_those_there() -> None:
     with pytest.raises(UsageError, match=r"no column 'trajectory' \(did you mean 'trajectories'\?\); its columns: task, traj"):
-        column_of({"trajectories": [], "task": []}, "trajectory")
-    assert column_of({"trajectory": [1]}, "trajectory") == [1]
+        get_column({"trajectories": [], "task": []}, "trajectory")
+    assert get_column({"trajectory": [1]}, "trajectory") == [1]
 
 
 def test_prompt_and_completion_are_one_step() -> None:
@@ -210,4 +210,4 @@ def test_prompts_that_cannot_be_judged_say_why(prompt: Any, says: str) -> None:
 
 
 def test_refer_names_path_and_id() -> None:
-    assert refer(Path("runs/t.jsonl"), "a#b") == "runs/t.jsonl#a#b"
+    assert reference(Path("runs/t.jsonl"), "a#b") == "runs/t.jsonl#a#b"
