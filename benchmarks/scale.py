@@ -161,7 +161,7 @@ def _ends(site: Site, count: int, seed: int) -> tuple[list[float], dict[str, flo
     return ends, {name: station.worked for name, station in stations.items()}
 
 
-# Of a verdict: prill's own CPU time (docs/results.md; here on a slow core), and that of looking for its trajectory and of
+# Of a verdict: prill's own CPU time (benchmarks/RESULTS.md; here on a slow core), and that of looking for its trajectory and of
 # gathering it (76 and 34 microseconds of CPU time on the same machine, rounded up for what counts and shows them).
 TEXT, PICTURES = 0.004, 0.008
 LOOK, GATHER = 80e-6, 50e-6

@@ -1,4 +1,4 @@
-"""Trajectory, label and verdict files: JSON Lines, plain or gzip, read one line at a time. Formats: docs/formats.md."""
+"""Trajectory, label and verdict files: JSON Lines, plain or gzip, read one line at a time. Formats: docs/reference/file-formats.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a watch notes, a line for each verdict, and the file that the lines are appended to. Format: docs/formats.md."""
+"""What a watch notes, a line for each verdict, and the file that the lines are appended to. Format: docs/reference/file-formats.md."""
 
 from __future__ import annotations
 

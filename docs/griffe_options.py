@@ -47,7 +47,7 @@ class Options(griffe.Extension):
 @cache
 def _classes() -> dict[str, type]:
     """The classes of the reference that have options, by their full names."""
-    pages = (page.read_text(encoding="utf-8") for page in (Path(__file__).parent / "reference").glob("*.md"))
+    pages = (page.read_text(encoding="utf-8") for page in (Path(__file__).parent / "reference/api").glob("*.md"))
     faces = [import_module(name) for page in pages for name in re.findall(r"^::: (\S+)$", page, re.MULTILINE)]
     things = [getattr(face, name) for face in faces for name in getattr(face, "__all__", ())]
     classes = [thing for thing in things if inspect.isclass(thing) and not issubclass(thing, BaseException)]

@@ -1,117 +1,15 @@
-# Runs as values
+"""Every configuration of prill, made in Python. Nothing runs: each line makes a value.
 
-What a run is (trajectories, judge, environment, policy, retries) is one frozen value, a configuration. Every command has one: `prill score` has `prill.ScoreConfig`.
-It is written as flags, as TOML or in Python; all three are read by the same strict rules into the same value, and the same function carries it out.
+Run: python examples/configurations.py
+The comments name the functions of `prill` that take them.
+"""
 
-## One run, three ways
-
-As flags. The options of a part stand behind its name: `--judge.frames` is the option `frames` of the judge. The end of a path is enough where it is clear, so `--frames 2` does as well:
-
-```bash
-prill score datasets/samples/miniwob/trajectories.jsonl -o out/flags.jsonl --judge vlm --model gpt-4o --judge.frames 2 --limit 3
-```
-
-As TOML. Keys are the fields, and a part is its name or a table with `name`; flags after the file come over what stands in it:
-
-```bash
-cat > score.toml <<'END'
-trajectories = ["datasets/samples/miniwob/trajectories.jsonl"]
-output = "out/toml.jsonl"
-model = "gpt-4o"
-limit = 3
-[judge]
-name = "vlm"
-frames = 2
-END
-prill score score.toml
-prill score score.toml -o out/other.jsonl --judge.frames 1 --dry-run
-```
-
-In Python. A path is a text or a `Path`, a list any sequence, and a part its name, a table, a configuration or the made object:
-
-```python
-from dataclasses import replace
-
-import prill
-
-config = prill.ScoreConfig(
-    trajectories=["datasets/samples/miniwob/trajectories.jsonl"],
-    output="out/python.jsonl",
-    judge=prill.JudgeConfig("vlm", frames=2),
-    model="gpt-4o",
-    limit=3,
-)
-assert replace(config, output="out/toml.jsonl") == prill.ScoreConfig.read(
-    {
-        "trajectories": ["datasets/samples/miniwob/trajectories.jsonl"],
-        "output": "out/toml.jsonl",
-        "judge": {"name": "vlm", "frames": 2},
-        "model": "gpt-4o",
-        "limit": 3,
-    }
-)
-result = prill.score(config)
-print(result)  # 3 success, 0 failure, … -> out/python.jsonl
-print(result.verdicts()[0].reason)
-```
-
-A configuration is checked when it is made. What is wrong is one error, `prill.UsageError`, that names the field and the nearest name: `limit: Expected int >= 1, got 0`, `limitt: there is no such option (did you mean 'limit'?)`.
-The options of a part are checked when the part is made, as they depend on its name. `config.table()` is the table that a TOML file would have, and `dataclasses.replace` makes another configuration.
-
-## Results
-
-A function of a run prints nothing. It gives a typed result: `print` shows what it came to, its fields have the figures, results that are tables have `.to_pandas()`, and a notebook shows the tables and
-pictures among them. `progress=` takes a function that is called as the run goes on; what else there is to say is logged under `prill` (`logging`).
-
-```python
-import prill
-
-samples = "datasets/samples/miniwob"
-prill.score(
-    prill.ScoreConfig(trajectories=[f"{samples}/trajectories.jsonl"], output="out/word.jsonl", judge="self-report"),
-    progress=lambda tally: None,
-)
-agreed = prill.agree(
-    prill.AgreeConfig(verdicts="out/word.jsonl", labels=f"{samples}/labels.jsonl", trajectories=f"{samples}/trajectories.jsonl")
-)
-print(agreed)
-```
-
-## Async
-
-What asks models or plays in environments is asynchronous, and has a pair: `prill.score(config)` for scripts and notebooks, `await prill.score_async(config)` inside a program that has an event loop of its own. The
-first is the second, waited for; in a notebook, where a loop is running, it runs in a thread. The runs of `prill papers` are in `prill.papers`, and in `prill.papers.bench`. What only reads and computes (`agree`, `fit`, `filter`, `report`, `train`, the commands about files) is synchronous; its `…_async` form runs it in a thread. `stop=`, where a run takes it, is an event that ends it cleanly: what is under way is finished,
-and the same call goes on later.
-
-```python
-import asyncio
-
-import prill
-
-
-async def main() -> None:
-    stop = asyncio.Event()
-    config = prill.ScoreConfig(
-        trajectories=["datasets/samples/miniwob/trajectories.jsonl"], output="out/always.jsonl", judge="always-fail", limit=5
-    )
-    result = await prill.score_async(config, stop=stop, progress=lambda tally: None)
-    print(result.tally.failed)
-
-
-asyncio.run(main())
-```
-
-## Every configuration
-
-Nothing runs here: each line makes a value. The comments name the functions of `prill` that take them.
-
-```python
 from pathlib import Path
 
 import prill
 import prill.papers
 import prill.papers.bench
-from prill.refine import Arm, ExportSpec, FilterSpec
+from prill.refine import ExportSpec, FilterSpec, StudyArm
 
 # parts: wherever one stands, its name or a table does as well
 model = prill.ModelConfig("gpt-4o", base_url="http://localhost:8000/v1", temperature=0.0)
@@ -174,7 +72,7 @@ runs: list[object] = [
         episodes={"environment": "miniwob", "tasks": ["click-link"]},
         attempts={"seeds": "0-3"},
         evaluation={"seeds": "10-13"},
-        arms=[Arm(name="self-training"), Arm(name="filtered", judge=prill.JudgeConfig("self-report"))],
+        arms=[StudyArm(name="self-training"), StudyArm(name="filtered", judge=prill.JudgeConfig("self-report"))],
         output="study",
     ),
     prill.TrainPolicyConfig(rows="rows/sft.jsonl", output="adapter", preset=preset),
@@ -203,6 +101,3 @@ runs: list[object] = [
     prill.papers.ConversationsConfig(source="mind2web", output="conversations.json", model=model, most_tasks=4),
 ]
 print(len(runs), "configurations")
-```
-
-What a part of them means stands on the page of its command; every field, with its type, in the [reference](reference/prill.md).
