@@ -1,4 +1,4 @@
-"""Captions for all screenshots of trajectory files, into a caption file: each picture once, with resume and a clean stop."""
+"""Captions all screenshots of trajectory files, each picture once; can be stopped and resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caption files: JSON Lines, one caption a picture, by the hash of its content; and the captioner that reads them.
+"""Caption files (JSON Lines, keyed by image hash) and the captioner that reads them.
 
 A file holds the captions of one captioner, or of one person who has looked through them (`choice`).
 """

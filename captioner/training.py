@@ -1,4 +1,4 @@
-"""Rows to train a captioner on: what a strong model wrote about screenshots, sieved, looked through by people if wanted.
+"""Training rows for a captioner: descriptions by a strong model, filtered and optionally reviewed.
 
 arXiv 2404.06474 had 1,263 pairs: descriptions by a strong model, pages in other languages than English left out by language
 detection on their OCR text, wrong ones mended or removed by hand. Here besides: near-duplicates are left out before anything

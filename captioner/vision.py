@@ -1,4 +1,4 @@
-"""A vision-language model that describes the screen: any model of prill, with the paper's request and, if wanted, OCR.
+"""A vision-language model as captioner, with the paper's prompt and optional OCR text.
 
 Three presets. `prill` asks for a dense description in hierarchical Markdown, at temperature 0: what arXiv 2404.06474 asked of
 the model that wrote its training data. `paper` is how its own captioner, fine-tuned on them, is asked: a short request, and

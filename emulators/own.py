@@ -1,4 +1,4 @@
-"""Environments of one's own (`module:Object`, `file.py:Object`) and of other packages, as configurations."""
+"""User-defined environments (`module:Object`, `file.py:Object`) and environments of other packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several environments (phones, simulators, browsers) lent to episodes, each to one at a time; broken ones are set aside."""
+"""A pool of environments: each serves one episode at a time, and broken ones are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Screenshots: kept as files, named by content, so that a state seen twice is one file; measured; and waited for.
+"""Stores screenshots by content hash, measures them, and waits for a stable one.
 
 A screen is looked at when it has stopped moving: when two pictures of it show the same.
 """

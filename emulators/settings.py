@@ -1,4 +1,4 @@
-"""What a run has to know of an environment: its configuration, and the setting that this makes.
+"""The interface between an environment's configuration and the run that uses it.
 
 Each environment has a configuration in its own package, with its tasks and all its options. `EnvironmentConfig.read` finds the
 right one by name; `module:Object` and `file.py:Object` are environments of one's own.

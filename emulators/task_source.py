@@ -1,4 +1,4 @@
-"""Which tasks are played: names, numbers and ranges, task files, the paper's lists, and goals."""
+"""Task selection: names, numbers, ranges, task files, the paper's lists, and goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent's answer says of its own success.
+"""Detects whether an agent's answer claims success or failure.
 
 It is read clause by clause, in English, German, French, Spanish and Chinese: an admission ("I was unable to log in"), a claim
 ("the order was placed"), or neither, as most answers are. Quotations are other people's words, and "no errors" is no error. An

@@ -1,4 +1,4 @@
-"""Several judges as one: a vote, a weighted ensemble, and a cascade that asks the dear one only where the cheap one is unsure.
+"""Combined judges: vote, weighted ensemble, and cascade from a cheap to an expensive judge.
 
 A judge that could not judge abstains. The combination has a verdict only when those who abstained could not have changed
 it; else it is unscored itself. What each judge said is kept in the verdict's `opinions`.

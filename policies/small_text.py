@@ -1,4 +1,4 @@
-"""A small language model that chooses among the actions a page allows, by how likely it finds each: `click checkbox mo`.
+"""A small language model that picks the most likely of the allowed actions.
 
 It reads pages as the MiniWoB++ environment writes them. It can be taught: `demonstrate` tells what it was asked at a recorded
 step, and what it should have answered. Elements go by name, not by number, so that what the goal says can be copied.

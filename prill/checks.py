@@ -1,4 +1,4 @@
-"""What is handed over from Python, checked: records field by field, judges, lists. Each error says what to write instead."""
+"""Checks of arguments from Python: records, judges, lists. Each error says what to write instead."""
 
 from __future__ import annotations
 

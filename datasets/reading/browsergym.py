@@ -1,4 +1,4 @@
-"""What recordings of BrowserGym agents share, whatever file they come from: action strings, steps, the outcome, task ids."""
+"""Shared by BrowserGym formats: action strings, steps, outcomes, task ids."""
 
 from __future__ import annotations
 

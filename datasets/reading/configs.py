@@ -1,4 +1,4 @@
-"""A WebArena task's configuration as its programs render it: one `key: value` a line, values as Python writes them."""
+"""Parses a WebArena task configuration in the rendered `key: value` form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images inside other people's records (HTML, TFRecords, data URLs): written out as files, in folders that may be temporary."""
+"""Extracts images embedded in records (HTML, TFRecords, data URLs) to files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of other people's data sets: JSON Lines, plain or gzip, in fields of their own. A broken one is an item, not the end."""
+"""Reads JSON Lines rows with foreign fields; a broken row is an item, not the end."""
 
 from __future__ import annotations
 

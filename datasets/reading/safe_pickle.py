@@ -1,4 +1,4 @@
-"""Pickles read as plain data. Nothing of them is ever run or imported: whatever they name becomes a stand-in.
+"""Reads pickles as plain data: nothing is imported or executed.
 
 A pickle is a program that may call any function it names. Here every name gives `StandIn`, which keeps what it is given
 and does nothing, so a hostile file can only hold nonsense.

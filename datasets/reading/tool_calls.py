@@ -1,4 +1,4 @@
-"""Tool calls of agents (`click`, `browser_navigate`, `computer` with an `action` argument) read into actions."""
+"""Converts tool calls (`click`, `browser_navigate`, `computer`) to actions."""
 
 from __future__ import annotations
 

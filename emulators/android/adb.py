@@ -1,4 +1,4 @@
-"""An Android phone over adb alone: no server to install, and nothing on the phone but its own programs.
+"""The adb backend for Android: no server on the host and nothing installed on the phone.
 
 The adb server is spoken to over its socket: a command takes milliseconds, where starting the adb program takes tens of them.
 Only what the socket cannot do goes through the program: starting the server, and the emulator's console with its token.

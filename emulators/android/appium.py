@@ -1,4 +1,4 @@
-"""An Android phone over an Appium 3 server with its UiAutomator2 driver, through Appium's own Python client."""
+"""The Appium backend for Android: Appium 3 with UiAutomator2, through Appium's Python client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual devices: a copy of an AVD that is started, waited for, kept as a snapshot, ended and deleted.
+"""Android virtual devices: cloned, started, snapshotted, stopped and deleted.
 
 The copy lies in a folder of its own, so the AVD that it is taken from is only read, and may be in use meanwhile.
 """

@@ -1,4 +1,4 @@
-"""What an Android phone is asked to do, by any of its backends (`appium.py`, `adb.py`), and what they share."""
+"""The interface of Android backends (`appium.py`, `adb.py`) and their shared code."""
 
 from __future__ import annotations
 

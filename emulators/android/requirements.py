@@ -1,4 +1,4 @@
-"""What there is for Android on this machine, and how to get what is missing. Nothing is started by looking."""
+"""Checks what Android support needs on this machine, without starting anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent does on a page, as a person would: real mouse and key events at the place where the element is.
+"""Executes actions on a page with real mouse and keyboard events.
 
 An action on something that is not there, has no room on the page or cannot take it does nothing. As in WebArena, typing
 clicks the middle of the element and adds to what it holds (an agent that wants to replace it presses Control+a and Backspace

@@ -1,4 +1,4 @@
-"""The system's Chromium, headless, driven by Playwright. One process is shared; every episode gets a context of its own."""
+"""Headless Chromium driven by Playwright: one shared process, one context per episode."""
 
 from __future__ import annotations
 

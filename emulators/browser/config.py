@@ -1,4 +1,4 @@
-"""Web pages as configurations: how they are shown, and tasks that begin at an address."""
+"""Configuration of web pages: viewport, observation, and tasks that start at a URL."""
 
 from __future__ import annotations
 

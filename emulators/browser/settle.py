@@ -1,4 +1,4 @@
-"""When a page is ready to be looked at: it has stopped loading and changing, or has had time enough."""
+"""Waits until a page has stopped loading and changing, within a time limit."""
 
 from __future__ import annotations
 

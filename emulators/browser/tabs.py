@@ -1,4 +1,4 @@
-"""The tabs of one episode: which one the agent is in, and what happened outside of the pages, told in words.
+"""The tabs of one episode: the active tab, and events outside the page such as dialogs.
 
 Every dialog is answered with OK, a prompt with the text it proposes, and a page that asks whether to leave is left. A new
 tab becomes the current one. Downloads are kept in a folder, or refused without one. A file chooser is left alone.

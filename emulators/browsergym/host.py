@@ -1,4 +1,4 @@
-"""The process in which BrowserGym runs: `python -m prill.emulators.browsergym.host`, one JSON request and reply a line.
+"""The child process that runs BrowserGym; one JSON request and reply a line.
 
 It is a process of its own because BrowserGym blocks, keeps one Playwright for all it does, and leaves browsers behind when it
 hangs: a process can be ended for sure. Whatever goes wrong in it ends it, and its last words are on stderr.

@@ -1,4 +1,4 @@
-"""A running idb_companion and fb-idb's client to it: started, asked within bounds, its death told apart from its refusals."""
+"""Manages a running idb_companion and fb-idb's client to it, with timeouts."""
 
 from __future__ import annotations
 

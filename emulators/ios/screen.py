@@ -1,4 +1,4 @@
-"""What an iOS simulator shows, and what its hardware keyboard types.
+"""Reads the screen of an iOS simulator and maps text to hardware-keyboard events.
 
 Accessibility JSON in points becomes elements, the size of screenshots is checked, and key names become key numbers.
 """

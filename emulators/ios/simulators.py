@@ -1,4 +1,4 @@
-"""iOS simulators: listed, started, copied and deleted by the commands of Meta's idb_companion, each within a bound."""
+"""Lists, starts, clones and deletes iOS simulators with idb_companion, with timeouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shop's pages for those who are signed in: cart, checkout, orders, address, wish list."""
+"""The shop's customer pages: cart, checkout, orders, address, wish list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The side of the shop for those who run it: orders, customers, products, reports."""
+"""The shop's administration pages: orders, customers, products, reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small forum with the addresses and class names that WebArena's graders look for in Postmill."""
+"""A small forum with the URLs and class names that WebArena's graders expect of Postmill."""
 
 from __future__ import annotations
 

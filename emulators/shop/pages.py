@@ -1,4 +1,4 @@
-"""What pages are made of: the question of a browser, the answer to it, and the frame that all pages of a site share."""
+"""Requests, responses and the shared page layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small site of projects with the addresses and class names that WebArena's graders look for in GitLab."""
+"""A small project site with the URLs and class names that graders expect of GitLab."""
 
 from __future__ import annotations
 

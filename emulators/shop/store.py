@@ -1,4 +1,4 @@
-"""What the shop knows: products, people, orders, the forum and the projects. In memory, the same after every reset."""
+"""The shop's data, in memory; a reset restores the initial state."""
 
 from __future__ import annotations
 

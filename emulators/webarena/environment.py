@@ -1,4 +1,4 @@
-"""WebArena's sites as an environment (arXiv 2307.13854): a browser that is signed in, and public host names for local ones.
+"""WebArena's sites as an environment (arXiv 2307.13854): signed in, with public host names.
 
 Where the sites are is read from the variables that WebArena's users set already (sites.py). Each episode begins in a fresh
 profile with cookies of its own, as in the original; a folder for cookies saves the logins (login.py). What an episode changed

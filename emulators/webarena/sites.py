@@ -1,4 +1,4 @@
-"""WebArena's sites (arXiv 2307.13854): where they are, who signs in, under which names agents know them, and their reset."""
+"""WebArena's sites: URLs, accounts, host names shown to agents, and reset."""
 
 from __future__ import annotations
 

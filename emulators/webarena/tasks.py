@@ -1,4 +1,4 @@
-"""WebArena's 812 tasks (arXiv 2307.13854) with their checks, and what the checks of its oracle give.
+"""WebArena's 812 tasks with their checks.
 
 They come from the wheel `libwebarena`; nothing of it is imported, only its task file read.
 """

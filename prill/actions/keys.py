@@ -1,4 +1,4 @@
-"""Key names as agents write them (`ctrl+a`, `RETURN`, `arrow down`), in the names that browsers have (`Control+a`).
+"""Normalises key names (`ctrl+a`, `RETURN`, `arrow down`) to the browser's (`Control+a`).
 
 Agents that learnt on a Mac write `cmd` or `Meta` where other keyboards have Control. The record keeps what they wrote:
 `key_names` gives `Meta+a`. An environment presses what its machine has: in a browser, where Meta is no shortcut's key on Linux,

@@ -1,4 +1,4 @@
-"""The folder of a batch: what is judged and by whom, the files of requests stage by stage, and the answers that have come.
+"""The batch folder: the judge, the request files by stage, and the answers so far.
 
 A line of a request file is that of OpenAI's batch API, which `vllm run-batch` takes too. Its `custom_id` is the hash of the
 request itself, so an answer belongs to whatever asks the very same; `batch.json` says what has become of each file.

@@ -1,4 +1,4 @@
-"""Batches at an endpoint: files of requests carried there, and their answers fetched, by OpenAI's or Anthropic's batch API."""
+"""Submits batch files to an endpoint and fetches the answers."""
 
 from __future__ import annotations
 

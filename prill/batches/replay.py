@@ -1,4 +1,4 @@
-"""A judge run on the answers that have come: verdicts where they suffice, and the next requests where they do not."""
+"""Runs a judge on batch answers: verdicts where they suffice, further requests otherwise."""
 
 from __future__ import annotations
 

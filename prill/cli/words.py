@@ -1,4 +1,4 @@
-"""How a command line differs from the rule, and what it says of how a command is shown: nothing here is slow to import."""
+"""Exceptions from the derived command line, and display settings; cheap to import."""
 
 from __future__ import annotations
 

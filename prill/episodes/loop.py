@@ -1,4 +1,4 @@
-"""The one loop that runs a policy in an environment. Methods plug in as policies; nobody copies this."""
+"""The rollout loop: runs a policy in an environment. Methods plug in as policies."""
 
 from __future__ import annotations
 

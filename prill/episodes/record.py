@@ -1,4 +1,4 @@
-"""Plays many episodes, several at a time, and records each of them to a folder as it happens (see `run_folder`)."""
+"""Plays many episodes concurrently and records each as it happens (see `run_folder`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that are appended to a file of JSON lines, so that a crash loses nothing that was finished.
+"""A crash-safe append-only log of JSON Lines records.
 
 What an `AppendLog` guarantees, whichever records it holds:
 

@@ -1,4 +1,4 @@
-"""A small on-disk cache that several processes, threads and event loops may share."""
+"""A small on-disk cache, safe for several processes, threads and event loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a record, in words that say what to do about it; the same wherever files are read."""
+"""Turns decoding errors into messages that say where, what and how to mend it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Image files: opened, checked and hashed. How they are sent to a model is in `prill.models.request`."""
+"""Opens, checks and hashes image files. `prill.models.request` encodes them for models."""
 
 from __future__ import annotations
 

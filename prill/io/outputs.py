@@ -1,4 +1,4 @@
-"""Output files: never in the place of an input or of something else, and whole or not at all.
+"""Output files: checked against inputs, locked, and written atomically.
 
 `-` is standard output; pipes and devices are written to as they are.
 """

@@ -1,4 +1,4 @@
-"""Shards: which of several processes or machines takes which trajectory, and what each may have of what belongs to all.
+"""Shards: which process takes which trajectory, and its part of shared limits.
 
 What a model may have at once, and a budget, are divided where an object is pickled for a shard (`packing_for`).
 """

@@ -1,4 +1,4 @@
-"""The verdict file while it is being written: append-only, repaired after a crash, each id once when closed."""
+"""The verdict file: append-only, repaired after a crash, each id once when closed."""
 
 from __future__ import annotations
 

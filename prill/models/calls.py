@@ -1,4 +1,4 @@
-"""Calls as judges make them: the messages, one call, many side by side, one for each goal; and the note of each call.
+"""Model calls as judges make them: single, concurrent, or once per goal, each recorded.
 
 Models note each call as it is made, and whoever wants to know collects them (`transcribed`). Messages are kept as they were
 sent, with the code of that call in the quotations; pictures are kept by reference. Headers and keys are no part of a message

@@ -1,4 +1,4 @@
-"""The client for every OpenAI-compatible endpoint: text and images in, one validated answer out."""
+"""The client for OpenAI-compatible endpoints: text and images in, a validated reply out."""
 
 from __future__ import annotations
 

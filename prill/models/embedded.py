@@ -1,4 +1,4 @@
-"""A small language model in this process: llama.cpp with a GGUF file. No key and no network.
+"""A small language model in this process: llama.cpp with a GGUF file, no key, no network.
 
 The bundled SmolLM2-135M proves the pipeline and is far too small for its verdicts to mean anything.
 """

@@ -1,4 +1,4 @@
-"""What calls cost: prices, a running total, the budget of a run, and each piece of work's share, with its time in the queue."""
+"""Cost of calls: prices, running totals, budgets, and the share of each task."""
 
 from __future__ import annotations
 

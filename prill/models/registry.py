@@ -1,4 +1,4 @@
-"""Language models by name: one at an OpenAI-compatible endpoint, the embedded one, one loaded or served here, one's own."""
+"""The registry of language models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request as an endpoint takes it: its fields, its words, its pictures; and what endpoints turned out to support.
+"""Builds requests: fields, messages, images; and the endpoint's known capabilities.
 
 What an endpoint supports is learnt from its refusals, and remembered for the rest of the process.
 """

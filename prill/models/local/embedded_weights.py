@@ -1,4 +1,4 @@
-"""The embedded model's weights in other forms, made once and kept in prill's cache folder.
+"""Converts the embedded model's weights, once, into the cache folder.
 
 Its GGUF file holds four bits a weight. transformers, PEFT and TRL take a folder with plain float32 numbers: 540 MB for
 SmolLM2-135M, made in about half a minute. llama.cpp reads a prompt 1.7 times as fast with eight bits: 145 MB, made in five

@@ -1,4 +1,4 @@
-"""A model in this process through transformers: a folder with its weights, text and images in, one answer out.
+"""A transformers model in this process: text and images in, one reply out.
 
 `prill.models.local.weights` loads and generates, and blocks; `LocalModel` does so in a thread of its own, many calls at a time,
 and keeps the protocol of models.

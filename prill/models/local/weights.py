@@ -1,4 +1,4 @@
-"""The weights of a model in this process: loaded from a folder, and asked for several answers at once.
+"""Loads a model's weights from a folder and runs batched generation.
 
 What is left of a call when its turn comes is a `Prepared` call: its tokens and pictures, and how its answer is to be drawn. The
 calls of a batch are filled up on the left to one length. Each is drawn by itself, with its own seed and limits, and ends by
