@@ -253,7 +253,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class CaptionShard:
-    """What a worker of an engine does: captions the pictures of a shard into the shard's file."""
+    """The work of one engine worker: captions a shard's pictures into the shard's file."""
 
     folder: str
     concurrency: int

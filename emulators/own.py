@@ -22,7 +22,7 @@ _FILLED = ("images",)
 
 @dataclass(frozen=True, kw_only=True)
 class OwnEnvironmentConfig(GoalsConfig):
-    """An environment of one's own: `OwnEnvironmentConfig(name="mine.py:Shop", goal=["one", "two"], options={"size": 3})`.
+    """Your own environment: `OwnEnvironmentConfig(name="mine.py:Shop", goal=["one", "two"])`.
 
     In tables and on the command line its options stand beside `tasks` and `goal`.
     """

@@ -41,7 +41,7 @@ class Pool(Generic[E]):
 
     @property
     def size(self) -> int:
-        """How many are in use or may be lent."""
+        """The number of environments in use or available."""
         return len(self._all) - len(self._set_aside)
 
     @contextlib.asynccontextmanager

@@ -71,7 +71,7 @@ async def settled_picture(take: Callable[[], Awaitable[bytes]], *, gap: float, t
 
 
 def same_screen(one: bytes, other: bytes) -> bool:
-    """Whether two PNG files differ in nothing but the status bar, or in a spot no larger than a cursor.
+    """Tells whether two PNG files differ only in the status bar or in a cursor-sized spot.
 
     Raises EnvironmentFailedError when one of them is damaged.
     """

@@ -15,7 +15,7 @@ _KEYS = re.compile(
 
 
 def config_values(text: str) -> dict[str, str]:
-    """A task's configuration as WebArena renders it, one `key: value` a line, with each value as it is written."""
+    """Splits a rendered WebArena configuration, one `key: value` a line, into its values."""
     parts = _KEYS.split(text)
     values: dict[str, str] = {}
     for key, value in zip(parts[1::2], parts[2::2], strict=True):

@@ -60,7 +60,7 @@ class StandIn:
 
 
 def load_pickle(path: str | PathLike[str], *, largest: int = _LARGEST, most_steps: int = _MAX_STEPS) -> Any:
-    """What a pickle file, plain or gzip, holds: built-in values and `StandIn`. Raises InputError where it is broken.
+    """Loads a pickle, plain or gzip, as built-in values and `StandIn`. Raises InputError.
 
     So it does for more bytes or opcodes than that.
     """

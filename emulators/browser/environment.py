@@ -70,7 +70,7 @@ class PageSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """What an environment on top of this one puts in.
+    """Extension points for environments built on this one.
 
     `prepare` gives the profile of an episode, before any page is opened: cookies, place, network record. `real_url` maps an
     address that the agent or the task names to the host that serves it, `public_url` maps back what observations show.

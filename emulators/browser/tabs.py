@@ -77,11 +77,11 @@ class Tabs:
         return self._failed.get(page, page.url) if page.url.startswith("chrome-error:") else page.url
 
     def note(self, text: str) -> None:
-        """Something the agent is to be told with the next observation."""
+        """Adds a note to the agent's next observation."""
         self._notes.append(text)
 
     def notes(self) -> list[str]:
-        """What there is to tell since the last call; of many only the first."""
+        """Returns and clears the notes since the last call, at most the first few."""
         notes, self._notes = self._notes, []
         return notes if len(notes) <= MAX_NOTES else [*notes[:MAX_NOTES], f"and {len(notes) - MAX_NOTES} more like these"]
 

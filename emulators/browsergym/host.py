@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class HostRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`task` begins an episode, `call` goes on with it, `benchmark` asks for the names of its tasks."""
+    """A request: `task` begins an episode, `call` continues it, `benchmark` lists its tasks."""
 
     task: str | None = None
     seed: int = 0

@@ -35,7 +35,7 @@ _STATE = re.compile(r"(?:.*/)?([a-z_.]+)_state\.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a task's configuration says about where it is done, in the words of the task file.
+    """Where a task takes place, in the terms of the task file.
 
     `storage_state` names the sites to sign in to: `./.auth/gitlab.reddit_state.json`; None: nobody signs in. `geolocation`
     is latitude and longitude in degrees. `changes`: whoever does the task changes what is on its sites.
@@ -124,7 +124,7 @@ class WebArena:
 
     @property
     def sites(self) -> Sites:
-        """Where the sites are, for oracles."""
+        """The sites' URLs, for oracles."""
         return self._sites
 
     @property

@@ -56,7 +56,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What a family of attacks does.
+    """A family of attacks.
 
     Args:
         what: What it changes.

@@ -31,7 +31,7 @@ class Grammar(Protocol):
 
     @property
     def frame(self) -> CoordinateFrame:
-        """What its coordinates mean."""
+        """The model's coordinate frame."""
         ...
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:

@@ -36,7 +36,7 @@ def key_names(text: str) -> str:
 
 
 def key_combination(text: str) -> str:
-    """What a browser on Linux presses for it: `key_names`, with Control for Meta."""
+    """The keys that a browser on Linux presses: `key_names`, with Control for Meta."""
     return "+".join("Control" if part == "Meta" else part for part in _parts(key_names(text)))
 
 

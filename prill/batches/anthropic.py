@@ -106,7 +106,7 @@ async def created_since(
 
 
 async def belongs_to(client: anthropic.AsyncAnthropic, batch: MessageBatch, path: Path) -> bool:
-    """Whether a batch that has ended is of the requests of a file; True also while that cannot be told."""
+    """Tells whether an ended batch is of a file's requests; True while that is unknown."""
     if not batch.results_url:
         return True
     results = await client.messages.batches.results(batch.id)

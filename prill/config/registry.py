@@ -63,7 +63,7 @@ class Option:
 
     @property
     def type_name(self) -> str:
-        """The type in words, as listings show it."""
+        """The type as text, for listings."""
         return _type_name(self.type)
 
 

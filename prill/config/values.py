@@ -155,7 +155,7 @@ def _unwrapped(value: Any) -> Any:
 
 
 def get_name(part: Any) -> Any:
-    """The name in what stands for a part: a name, a table or a configuration."""
+    """The name in a part's description: a name, a table or a configuration."""
     return part.get("name") if isinstance(part, Mapping) else getattr(part, "name", part)
 
 

@@ -285,7 +285,7 @@ class _Watch:
         self._folder.note(self.so_far)
 
     def spent(self) -> dict[str, Any]:
-        """What the episode has asked of models so far."""
+        """The usage of the episode so far."""
         return {"usage": msgspec.to_builtins(self._meter.usage)} if self._meter.usage.calls else {}
 
 

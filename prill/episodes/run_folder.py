@@ -85,7 +85,7 @@ class RunFolder(LockedFolder):
         super().close()
 
     def note(self, trajectory: Trajectory) -> None:
-        """Keeps what there is of an episode under way."""
+        """Saves the state of a running episode."""
         path = self._partial(trajectory.id)
         try:
             line = encode_trajectory(trajectory, self.path)

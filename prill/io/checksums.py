@@ -63,7 +63,7 @@ class Checksums:
 
     @property
     def exists(self) -> bool:
-        """Whether the folder has a record."""
+        """Tells whether the folder has a record."""
         return self._size >= 0
 
     @property
@@ -302,7 +302,7 @@ class _Contents:
         return None
 
     def line(self, name: str) -> _Line:
-        """What goes on record."""
+        """The record as a line."""
         return _Line(file=name, size=self.size, lines=self.lines, sha256=self.hash.hexdigest())
 
 

@@ -100,7 +100,7 @@ _packing: ContextVar[Packing | None] = ContextVar("prill_packing", default=None)
 
 @contextmanager
 def packing_for(packing: Packing) -> Iterator[None]:
-    """What is pickled inside the block goes to that shard."""
+    """Objects pickled inside the block are for that shard."""
     token = _packing.set(packing)
     try:
         yield

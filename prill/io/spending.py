@@ -153,7 +153,7 @@ def _for_a_worker(path: Path) -> SpendingFile:
 
 
 def spending_beside(output: str | os.PathLike[str]) -> Path:
-    """Where the spending on a verdict or caption file is kept: beside it, `v.spending.json` for `v.jsonl`."""
+    """The spending file of a verdict or caption file: `v.spending.json` for `v.jsonl`."""
     path = Path(output)
     return path.with_name(f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.{SPENDING}")
 

@@ -60,7 +60,7 @@ class BadLine:
 
     @property
     def message(self) -> str:
-        """Where, and what is wrong."""
+        """The place and the problem."""
         return f"{self.place}: {self.problem}"
 
 

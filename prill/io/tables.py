@@ -136,7 +136,7 @@ class Table:
 
 
 class Tabular(ABC):
-    """What has a table, and so a data frame."""
+    """A result with a table, and so a data frame."""
 
     @abstractmethod
     def table(self) -> Table:

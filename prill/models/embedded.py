@@ -95,7 +95,7 @@ class EmbeddedModel:
         return other
 
     async def limits(self) -> Limits:
-        """How much one request may hold: what the server is started with, and, once it runs, what it says itself."""
+        """Limits of one request: by the start options, then by the running server."""
         return await self._clients[0].limits() if self._clients else Limits(window=_CONTEXT)
 
     async def complete(

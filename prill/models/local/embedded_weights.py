@@ -51,7 +51,7 @@ def folder_of_embedded(gguf: str | os.PathLike[str] | None = None, *, extra: str
 
 
 def eight_bit_gguf(gguf: str | os.PathLike[str]) -> Path:
-    """The GGUF file with its weights of four bits (Q4_1) as eight (Q8_0), all else as it is; made when it is not there yet.
+    """Converts the 4-bit weights (Q4_1) of the GGUF file to 8 bits (Q8_0), once.
 
     Raises UsageError, and MissingExtraError.
     """

@@ -243,7 +243,7 @@ class LocalModel:
         return other
 
     async def limits(self) -> Limits:
-        """How much one request may hold, as the folder says; nothing is loaded for it."""
+        """Limits of one request by the model folder, without loading it."""
         if self._limits is None:
             self._limits = Limits(window=await asyncio.wrap_future(self._desk.window(self.path)))
         return self._limits
