@@ -168,7 +168,8 @@ def _training() -> Iterator[str]:
 
 def _attacks() -> Iterator[str]:
     variants = attack_families(Path("nowhere"))
-    yield f"All {sum(map(len, variants.values()))} attacks of all {len(FAMILIES)} families. †: a success may rightly be rejected.\n"
+    yield f"All {sum(map(len, variants.values()))} attacks of all {len(FAMILIES)} families."
+    yield "†: a judge may rightly reject what was a success before.\n"
     rows = []
     for name, family in FAMILIES.items():
         strengths = ", ".join(f"{variant.strength:g}" for variant in variants[name]) if family.unit else ""
