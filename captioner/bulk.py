@@ -1,4 +1,4 @@
-"""Captions for all screenshots of trajectory files, into a caption file: each picture once, with resume and a clean stop."""
+"""Captions all screenshots of trajectory files, each picture once; can be stopped and resumed."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class CaptionShard:
-    """What a worker of an engine does: captions the pictures of a shard into the shard's file."""
+    """The work of one engine worker: captions a shard's pictures into the shard's file."""
 
     folder: str
     concurrency: int

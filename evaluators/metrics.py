@@ -1,4 +1,4 @@
-"""Figures of agreement with 95 % intervals: those of a two-by-two table, the AUC, precision and recall by threshold."""
+"""Agreement metrics with 95 % intervals: confusion matrix, AUC, precision and recall by threshold."""
 
 from __future__ import annotations
 

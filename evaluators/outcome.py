@@ -1,4 +1,4 @@
-"""Judges of outcomes by one call: what they are shown, what they are asked, and the paper's protocol beside prill's own.
+"""Outcome judges with one call: prill's own prompts and the paper's protocol.
 
 Two presets. `prill` is our default. `paper` follows arXiv 2404.06474 as its code did it: one state is shown, the last; on
 the web its text judge sees the agent's answer and its vision judge does not (although the prompt printed in the paper has a

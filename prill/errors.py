@@ -1,4 +1,4 @@
-"""Everything prill raises on purpose, named by the boundary that broke.
+"""The exceptions that prill raises.
 
 PrillError
 ├── UsageError               the call is wrong: unknown judge, missing prompt value, budget without a price

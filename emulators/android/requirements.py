@@ -1,4 +1,4 @@
-"""What there is for Android on this machine, and how to get what is missing. Nothing is started by looking."""
+"""Checks what Android support needs on this machine, without starting anything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DRIVER = Path("node_modules") / "appium-uiautomator2-driver" / "package.json"
 
 
 async def android_tools(appium_url: str = "http://127.0.0.1:4723") -> tuple[Tool, ...]:
-    """What the two backends and virtual devices need, within a quarter of a minute. Servers are asked, never started."""
+    """Checks the tools of both backends and of virtual devices, within 15 seconds."""
     homes = avds(avd_home())
     accelerated = "/dev/kvm" if os.access(_KVM, os.R_OK | os.W_OK) else None
     return (

@@ -1,4 +1,4 @@
-"""What web environments need, and whether it is here."""
+"""Checks what web environments need on this machine."""
 
 from __future__ import annotations
 

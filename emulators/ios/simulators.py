@@ -1,4 +1,4 @@
-"""iOS simulators: listed, started, copied and deleted by the commands of Meta's idb_companion, each within a bound."""
+"""Lists, starts, clones and deletes iOS simulators with idb_companion, with timeouts."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def run(command: Sequence[str], within: float, stdin: bytes = b"") -> str:
 
 
 async def kill(process: asyncio.subprocess.Process) -> None:
-    """Ends the process and all it started, if it still runs, and waits until the system has let go of it."""
+    """Kills the process and its children, and waits until they are gone."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -157,7 +157,7 @@ async def kill(process: asyncio.subprocess.Process) -> None:
 
 
 async def ios_tools() -> tuple[Tool, ...]:
-    """What iOS needs and whether it is here, within half a minute."""
+    """Checks what iOS needs on this machine, within 30 seconds."""
     try:
         client = f"fb-idb {importlib.metadata.version('fb-idb')}"
     except importlib.metadata.PackageNotFoundError:
@@ -246,7 +246,7 @@ async def _xcode() -> str | None:
 
 
 def simctl_command(simctl: str | None) -> tuple[str, ...]:
-    """How Xcode's simctl is called; the path of an executable takes its place."""
+    """The command line of Xcode's simctl; an executable's path replaces it."""
     return (simctl,) if simctl else ("xcrun", "simctl")
 
 

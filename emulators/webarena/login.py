@@ -1,4 +1,4 @@
-"""Signs in to WebArena's sites by their login forms, and keeps the cookies for each combination of sites."""
+"""Signs in to WebArena's sites and keeps the cookies for each combination of sites."""
 
 from __future__ import annotations
 

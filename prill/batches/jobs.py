@@ -1,4 +1,4 @@
-"""Batches at an endpoint: files of requests carried there, and their answers fetched, by OpenAI's or Anthropic's batch API."""
+"""Submits batch files to an endpoint and fetches the answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ANTHROPIC = "anthropic.com"
 
 
 class BatchError(EndpointError):
-    """What was wrong with some files, by their names, in a line each; the others were seen to.
+    """Errors of some files, one line each; the others were handled.
 
     `under_way`: how many batches of the others go on.
     """
@@ -188,7 +188,7 @@ class _Desk(Protocol):
         ...
 
     async def look(self, folder: BatchFolder, entry: RequestFile) -> _Looked:
-        """How far the batch is."""
+        """The state of the batch."""
         ...
 
     async def download(self, id: str, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""The commands of prill: for each one its group, its configuration, who carries it out and shows the result."""
+"""The table of commands: group, configuration, run and presentation."""
 
 from __future__ import annotations
 

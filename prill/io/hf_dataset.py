@@ -1,4 +1,4 @@
-"""Records as data sets of Hugging Face's `datasets`, and back: one row a record, its fields as columns, nothing lost."""
+"""Converts records to Hugging Face `Dataset` rows and back without loss."""
 
 from __future__ import annotations
 

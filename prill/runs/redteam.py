@@ -1,4 +1,4 @@
-"""Attack a judge with families of attacks in rising strength, and see how far its verdicts move."""
+"""Attacks a judge and measures how its verdicts change."""
 
 from __future__ import annotations
 

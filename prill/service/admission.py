@@ -1,4 +1,4 @@
-"""Who may come in: so many requests and bytes at a time. The others wait outside, unread, and clients take turns."""
+"""Admission control: limits requests and bytes in progress, fair between clients."""
 
 from __future__ import annotations
 

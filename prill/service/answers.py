@@ -1,4 +1,4 @@
-"""The service's own contract: trajectories in, results out, and jobs for those who come back later."""
+"""The service's own API: trajectories in, results out, and background jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request passes before anything looks at it: the name of this machine, the token, a place inside, and its size.
+"""Middleware: checks host, token, path and size before a request is read.
 
 Nothing of a request is read before it has a place, so that what waits costs a connection and no memory.
 """

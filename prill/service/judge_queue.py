@@ -1,4 +1,4 @@
-"""Where requests wait for the judge: bounded, fair between clients, equal work once, nothing lost when the service ends."""
+"""The judge's queue: bounded, fair, deduplicated, and drained on shutdown."""
 
 from __future__ import annotations
 

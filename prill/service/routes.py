@@ -1,4 +1,4 @@
-"""What each address does with a request that was let in."""
+"""The HTTP routes."""
 
 from __future__ import annotations
 

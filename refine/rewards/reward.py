@@ -1,4 +1,4 @@
-"""A reward of any judge: what a verdict is worth, what is taken off, and what is said where there is no verdict.
+"""The reward of a judge: scores, penalties, and the value for unscored.
 
     reward = prill.reward("vlm", model="gpt-4o", kind="score", length_penalty=0.01)
     await reward(trajectory)          # 0.87, or None: no verdict, so no reward

@@ -1,4 +1,4 @@
-"""Trainings by ms-swift, in an environment of its own: for models that the engine here does not know, such as CogAgent.
+"""Training by ms-swift in its own environment, for models such as CogAgent.
 
 `swift sft` gets the rows in the form that its loader reads, and the settings as its own options. What it writes comes back into
 the folder in the form of every training: the adapter, its record and checksums, and checkpoints from which the same call

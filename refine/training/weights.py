@@ -1,4 +1,4 @@
-"""The model to be trained: which one it is, whether it can be trained here, and where its adapter goes."""
+"""The base model of a training: checks, loading, and the adapter's place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anthropic's Message Batches API on top of the mock server: every request is answered as one for a completion would be.
+"""Anthropic's Message Batches API of the mock server.
 
 As there, requests are looked at when the batch is carried out: a wrong one is an errored result. `batch_looks`, `batch_expired`
 and `batch_failed` as in OpenAI's batches.
