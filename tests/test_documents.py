@@ -254,7 +254,7 @@ def python_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_python_blocks_pass_mypy(python_code: Path) -> None:
-    pytest.importorskip("mypy", reason="mypy is not installed: pip install '.[dev]'")
+    pytest.importorskip("mypy", reason="mypy is not installed: pip install --group dev")
     files = sorted(map(str, python_code.glob("*.py")))
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "pyproject.toml", *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -428,7 +428,7 @@ def test_reference_has_every_face() -> None:
 def test_site_builds_without_warnings(tmp_path: Path) -> None:
     for module, package in (("mkdocs", "mkdocs"), ("material", "mkdocs-material"), ("mkdocstrings_handlers", "mkdocstrings")):
         if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{package} is not installed: ")
+            pytest.skip(f"{package} is not installed: pip install --group docs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False

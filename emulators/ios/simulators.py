@@ -81,7 +81,7 @@ class Simulators:
 
     async def clone(self, udid: str, into: Path) -> str:
         """The UDID of a copy in another device set; the original has to be off."""
-        into.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(into.mkdir, parents=True, exist_ok=True)
         printed = await run((*self.command, "--clone", udid, "--clone-destination-set", str(into)), self._timeout)
         copy = _read(printed.splitlines()[-1]) if printed.strip() else None
         if copy is None:
