@@ -41,7 +41,7 @@ class Message:
 class Token(msgspec.Struct, frozen=True, gc=False):
     """One token of a reply.
 
-    Args:
+    Attributes:
         text: The token.
         logprob: Its natural-log probability.
         top: The likeliest tokens at the same position, with theirs.
