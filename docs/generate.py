@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import groupby
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -49,7 +48,13 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Fills in the tables and mends the links of a page."""
+    """Fills in the tables and mends the links of a page; guides come before the reference in a search."""
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation"]
+    elif page.file.src_uri.startswith("reference/api/"):
+        page.meta["search"] = {"boost": 0.2}
+    elif page.file.src_uri.startswith(("how-to/", "tutorials/", "explanation/")):
+        page.meta["search"] = {"boost": 3}
     return mend_links(fill_tables(markdown), page.file.src_uri)
 
 
@@ -186,10 +191,11 @@ def _formats() -> Iterator[str]:
 
 
 def _commands() -> Iterator[str]:
-    for group, commands in groupby(COMMANDS.items(), lambda item: item[1].group):
-        about = GROUPS[group]
+    for group, about in GROUPS.items():
         yield from (f"## {group.capitalize()}: {about}", "")
-        for name, command in commands:
+        for name, command in COMMANDS.items():
+            if command.group != group:
+                continue
             yield from (f"### prill {name}", "", f"{command.purpose[:1].upper()}{command.purpose[1:]}.", "")
             yield from ("```bash", *command.examples, "```", "") if command.examples else ()
             derived, _ = derive(load_object(command.config), [], command.words, prog=f"prill {name}", dry_run=command.dry_run)
