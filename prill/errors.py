@@ -49,7 +49,7 @@ def install_command(extra: str) -> str:
 
     checkout = Path(__file__).resolve().parents[1]
     if (checkout / "pyproject.toml").is_file():
-        return f"pip install --editable {shlex.quote(f'{checkout}[{extra}]')}"
+        return f"pip install -e {shlex.quote(f'{checkout}[{extra}]')}"
     try:
         origin = json.loads(distribution("prill").read_text("direct_url.json") or "{}")  # PEP 610
     except PackageNotFoundError:
