@@ -48,5 +48,5 @@ def test_an_installation_is_named_by_its_origin(
 def test_a_checkout_is_named_by_its_folder() -> None:
     root = Path(errors.__file__).resolve().parents[1]
     assert install_command("ocr,web") == f"pip install -e '{root}[ocr,web]'"
-    assert str(MissingExtraError("rapidocr", "ocr")).startswith("rapidocr is not installed; run: pip install --editable")
+    assert str(MissingExtraError("rapidocr", "ocr")).startswith("rapidocr is not installed; run: pip install -e ")
     assert str(MissingExtraError("pandas")) == "pandas is not installed; run: pip install pandas"
