@@ -21,7 +21,7 @@ from tests.support.ios import FakeSimulators
 from tests.support.ios.simulators import NoSimulatorError, Simulator
 
 if importlib.util.find_spec("idb") is None:
-    pytest.skip("fb-idb is not installed: pip install 'prill[ios]'", allow_module_level=True)
+    pytest.skip("fb-idb is not installed: pip install '.[ios]'", allow_module_level=True)
 
 # Client.build itself uses an argument of grpclib that is going away.
 pytestmark = pytest.mark.filterwarnings("ignore:The loop argument:DeprecationWarning")

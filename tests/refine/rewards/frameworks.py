@@ -2,8 +2,8 @@
 
     python tests/refine/rewards/frameworks.py verl '{"well": "http://…", "late": "http://…", "garbage": "http://…"}'
 
-It prints JSON: what is seen by policy and case, in the words of the tables in docs/rewards.md, and `more`, what the tests ask
-besides. Of those in asking.py it prints what comes of asking the services whose addresses are given.
+It prints JSON: what is seen by policy and case, in the words of the tables in docs/how-to/rewards.md, and `more`, what
+the tests ask besides. Of those in asking.py it prints what comes of asking the services whose addresses are given.
 """
 
 from __future__ import annotations
