@@ -66,7 +66,8 @@ class CaptionTally(RunTally):
 class CaptionOptions(TypedDict, total=False):
     """How captions are asked for: how many at once (default: the captioner's number, or 16), whether what the file holds is
     kept (default: yes), and whether failures in it are tried again. After `stop` is set no new picture is begun. The workers of
-    an `engine`, by name or made already, share the calls at once (`prill.scoring.engines`)."""
+    an `engine`, by name or made already, share the calls at once (`prill.scoring.engines`).
+    """
 
     concurrency: int | None
     resume: bool
@@ -153,7 +154,8 @@ def screenshots_in(
 
 def expect_pictures(captioner: Captioner, engine: object = None) -> None:
     """Raises UsageError for a captioner that looks at no pictures; captions that were given with them are taken, but by no
-    engine."""
+    engine.
+    """
     if isinstance(captioner, RecordedCaptioner) and (engine is not None or not isinstance(captioner, GivenCaption)):
         raise UsageError(f"captioner {captioner.name} looks at no pictures: what it gives is in the trajectories already")
 
@@ -249,7 +251,7 @@ class _Run:
                 self.tally.truncated += cut
             except UnscoredError as error:
                 caption = Caption(id=id, captioner=self.captioner.name, image=place, unscored=error.code, reason=str(error))
-                self.tally.fail(error.code, f"{os.path.basename(path)}: {error}")
+                self.tally.fail(error.code, f"{Path(path).name}: {error}")
             finally:
                 self.tally.usage += meter.usage
         self.log.append(caption)
@@ -327,7 +329,7 @@ async def _caption_elsewhere(
             tally.made += 1
             tally.truncated += caption.truncated
         else:
-            tally.fail(caption.unscored, f"{os.path.basename(caption.image)}: {caption.reason}")
+            tally.fail(caption.unscored, f"{Path(caption.image).name}: {caption.reason}")
         progress(tally)
 
     def note(ended: Ended) -> None:

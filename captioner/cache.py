@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -18,7 +17,7 @@ from prill.types import Observation
 def image_id(path: str) -> str:
     """`sha256:` and the hash of an image file's content; a file that has not changed is read once. Raises InputError."""
     try:
-        stat = os.stat(path)
+        stat = Path(path).stat()
     except (OSError, ValueError):
         return f"sha256:{file_hash(path)}"  # which says what is wrong
     return _image_id(path, stat.st_mtime_ns, stat.st_size)

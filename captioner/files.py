@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -94,7 +95,7 @@ def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
 
 def read_decisions(path: str | os.PathLike[str]) -> dict[str, Caption]:
     """Reads a person's caption decisions by picture; empty without a file. Raises InputError."""
-    if not os.path.exists(path) or not os.path.getsize(path):
+    if not os.path.exists(path) or not Path(path).stat().st_size:
         return {}
     newest = {caption.id: caption for caption in read_captions(path)}
     return {id: caption for id, caption in newest.items() if caption.choice is not None}
@@ -140,7 +141,7 @@ class FileCaptioner:
         id = await asyncio.to_thread(image_id, observation.screenshot)
         with self._lock:
             row = self._database.execute("SELECT text, problem FROM captions WHERE id = ?", (id,)).fetchone()
-        name = os.path.basename(observation.screenshot)
+        name = Path(observation.screenshot).name
         if row is None:
             raise NoEvidenceError(f"{self.path} has no caption of the screenshot {name}; make it with prill caption")
         if row[0] is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from prill.captioner.bulk import expect_pictures, screenshots_in
 from prill.captioner.cache import image_id
@@ -70,7 +71,7 @@ def plan_captions(
 
 def _lasting(output: str | os.PathLike[str], captioner: Captioner, retry_unscored: bool) -> frozenset[str]:
     """The pictures whose line in the file would stay."""
-    if not os.path.exists(output) or not os.path.getsize(output):
+    if not os.path.exists(output) or not Path(output).stat().st_size:
         return frozenset()
     latest = {caption.id: caption for caption in read_captions(output)}
     if other := next((caption.captioner for caption in latest.values() if caption.captioner != captioner.name), None):

@@ -152,7 +152,7 @@ def captioner_for(paths: Iterable[str | os.PathLike[str]]) -> str:
 
 
 def ocr(threads: _Threads = None) -> Captioner:
-    """rapidocr on the CPU; what was read of a screenshot is kept on disk."""
+    """Reads by rapidocr on the CPU; what was read of a screenshot is kept on disk."""
     return _read_by("rapidocr", threads)
 
 

@@ -107,7 +107,8 @@ def images_read(states: Iterable[Observation], captioner: Captioner | None) -> l
 
 def best_frames(scores: Sequence[int | None], count: int, least: int = 1) -> list[int]:
     """The places of the frames to show, rising: always the last; of the others the best `count` with a score of `least` or
-    more, and the latest `count` without a score (None: rating them failed). Of equal scores the later goes first."""
+    more, and the latest `count` without a score (None: rating them failed). Of equal scores the later goes first.
+    """
     last = len(scores) - 1
     ranking = sorted(((s, i) for i, s in enumerate(scores[:-1]) if s is not None and s >= least), reverse=True)
     unrated = [i for i, s in enumerate(scores[:-1]) if s is None]
@@ -182,7 +183,8 @@ def verdict_blocks(
 
 def remarks(failures: int, frames: int, left_out: int) -> str:
     """What a reader of the verdict should know of the frames: how many could not be rated, and how many that should have been
-    shown had no room in the request."""
+    shown had no room in the request.
+    """
     notes = [f"{failures} of {frames} frames could not be rated"] if failures else []
     if left_out:
         notes.append(f"the request had no room for {left_out} of the frames chosen; a smaller top k may fit")

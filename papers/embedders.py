@@ -230,7 +230,8 @@ def _size(texts: Sequence[str]) -> tuple[int, int, int]:
 
 def _read_answer(data: bytes) -> tuple[list[list[float]], int] | None:
     """The vectors in the order of the texts, and the tokens counted (0: none); None for an answer that has no vectors, or not
-    one for each."""
+    one for each.
+    """
     try:
         answer = msgspec.json.decode(data, type=_Answer)
     except msgspec.MsgspecError:

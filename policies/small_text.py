@@ -205,7 +205,8 @@ def _short(name: str) -> str:
 
 def _plain(text: str) -> str:
     """No page can end a turn or begin another: the marks of chat templates are broken. More it cannot do, for whatever it
-    says, the model chooses among actions of this page."""
+    says, the model chooses among actions of this page.
+    """
     return clean(text).replace("<|", "< |").replace("|>", "| >")
 
 

@@ -91,7 +91,8 @@ def expect_several(items: Iterable[_T], what: Literal["trajectories", "labels"])
 
 def checked_trajectories(items: Iterable[_T], *passed: type) -> Iterable[_T]:
     """The trajectories, each checked: those of a list at once, others when their turn comes. What is of a type of `passed` is
-    not looked at. Raises UsageError and InputError."""
+    not looked at. Raises UsageError and InputError.
+    """
     items = expect_several(items, "trajectories")
     if isinstance(items, Sequence):
         for place, item in enumerate(items):

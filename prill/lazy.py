@@ -13,7 +13,6 @@ def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], obje
 
     The same names stand in the package under TYPE_CHECKING, so that type checkers and editors know them.
     """
-
     if taken := homes.keys() & {home.partition(":")[0].partition(".")[0] for home in homes.values()}:
         raise ImportError(f"{package} exports {', '.join(sorted(taken))}, and has modules of that name: rename one of both")
 

@@ -122,7 +122,8 @@ def _part(title: str, name: str, facts: Sequence[StepFact], value_of: Callable[[
 
 def _bars(facts: Sequence[StepFact]) -> tuple[Markup, int]:
     """A bar a task, the largest first: its kept steps, then those that the judge's rule or another one dropped; and of how many
-    smaller tasks there is none."""
+    smaller tasks there is none.
+    """
     kept = Counter(fact.task for fact in facts if not fact.why)
     every = Counter(fact.task for fact in facts)
     shown = _by_count(every)[:_MAX_TASKS]

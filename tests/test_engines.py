@@ -114,7 +114,7 @@ def judge(tmp_path: Path) -> Judge:
 
 async def test_engine_gives_what_a_plain_run_gives(tmp_path: Path, judge: Judge) -> None:
     first = write(tmp_path / "a.jsonl", [*range(300), -1])
-    with open(first, "ab") as file:
+    with Path(first).open("ab") as file:
         file.write(
             b'\n{"id": "t7", "task": {"goal": "7"}}\r\n{"id": "x", "task": 3}\n{\n "id": "p",\n "task": {"goal": "8"}\n}\n'
         )
@@ -230,7 +230,7 @@ async def test_stopped_engine_begins_nothing_more(tmp_path: Path, judge: Judge) 
     shards = Shards(out, judge.info)
     shards.begin()
     shards.stop()
-    assert sorted(os.listdir(shards.folder)) == ["manifest.json", "stop"]
+    assert sorted(file.name for file in shards.folder.iterdir()) == ["manifest.json", "stop"]
 
 
 async def test_run_given_up_in_the_start_is_closed(tmp_path: Path, judge: Judge) -> None:
@@ -372,7 +372,7 @@ def test_process_ends_with_the_one_that_began_it(monkeypatch: pytest.MonkeyPatch
     ended: list[object] = []
     monkeypatch.setattr(os, "_exit", ended.append)
     there, here = os.pipe()
-    with open(there, "rb") as commands:
+    with os.fdopen(there, "rb") as commands:
         thread = processes.end_with(commands, lambda: ended.append("ray"))
         assert not ended
         os.close(here)

@@ -179,7 +179,7 @@ def test_lock_is_of_the_file_that_stays(tmp_path: Path, monkeypatch: pytest.Monk
 
     def other_writer_ends(*arguments: Any) -> None:
         monkeypatch.undo()
-        os.replace(tmp_path / "tidied", path)  # between opening and locking
+        (tmp_path / "tidied").replace(path)  # between opening and locking
         fcntl.flock(*arguments)
 
     monkeypatch.setattr(fcntl, "flock", other_writer_ends)

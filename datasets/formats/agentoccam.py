@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from os import PathLike
+from pathlib import Path
 
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
@@ -48,7 +49,7 @@ def load_grades(path: str | PathLike[str]) -> dict[str, dict[str, float]]:
 def _rows(path: str | PathLike[str]) -> Iterator[tuple[str, str, list[tuple[str, str, str]]]]:
     """The place, the task, and (annotator, grade, note) for each person."""
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
             header = next(reader, [])
             if header[:1] != ["Task ID"] or len(header) < 4:

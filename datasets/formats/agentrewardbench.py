@@ -88,7 +88,7 @@ def load_annotations(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLin
     Raises UsageError when the file is no such table.
     """
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
                 raise UsageError(f"{path}: the table has no column {', '.join(missing)}")

@@ -110,7 +110,7 @@ class AdbServer:
                 await self.ask("host:kill", answer=False)
 
     async def devices(self) -> dict[str, str]:
-        """Serial numbers with their states: device, offline, unauthorized …"""
+        """Serial numbers with their states: device, offline, unauthorized and others."""
         lines = (await self.ask("host:devices")).splitlines()
         return {serial: state for serial, _, state in (line.partition("\t") for line in lines) if serial}
 

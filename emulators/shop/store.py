@@ -226,5 +226,5 @@ class Store:
 
 
 def money(cents: int) -> str:
-    """$1,234.50"""
+    """An amount as the pages show it: $1,234.50."""
     return f"${cents / 100:,.2f}"

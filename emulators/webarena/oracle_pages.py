@@ -222,7 +222,8 @@ async def check_pages(
     checks: Sequence[PageCheck], page: Page | None, shop: ShopAccess, mode: Mode, settle: float = SETTLE
 ) -> list[Check]:
     """The checks in order; undecided without a page, or where one cannot be opened. `page` is left as the agent left it,
-    but for the `prep_actions` of checks on `last`."""
+    but for the `prep_actions` of checks on `last`.
+    """
     if page is None:
         return [Check(None, "program_html: there is no browser to look with") for _ in checks]
     return [await _checked(check, page, shop, mode, settle) for check in checks]

@@ -36,7 +36,9 @@ _INSTALL = "webarena-verified is not installed; run: pip install webarena-verifi
 
 
 class WebArenaVerifiedOracle:
-    """Grades answers and recorded traffic. The sites' addresses are those of `environ` (os.environ): SHOPPING, REDDIT, …
+    """Grades answers and recorded traffic.
+
+    The sites' addresses are those of `environ` (os.environ): SHOPPING, REDDIT and the others.
 
     Raises UsageError when the package is not installed, or no address is set.
     """

@@ -80,7 +80,8 @@ class Quality:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationHeldOut:
     """Calibrated scores of labelled runs that the map was not fitted to, by what the runs truly were, and how many of each the
-    judge left unscored: how the judge errs, at any threshold."""
+    judge left unscored: how the judge errs, at any threshold.
+    """
 
     successes: tuple[float, ...]
     failures: tuple[float, ...]

@@ -66,7 +66,8 @@ class FittedRuns:
 
 def compute_digests(trajectory: Trajectory) -> RunDigests:
     """Both digests of a run. That of the run names the task and what was done: it is the same with captions, with pictures
-    elsewhere, under another id, and without what the agent says."""
+    elsewhere, under another id, and without what the agent says.
+    """
     actions = []
     for step in trajectory.steps:
         action = step.action

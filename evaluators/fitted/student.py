@@ -71,7 +71,8 @@ class Attacked:
 @dataclass(frozen=True, kw_only=True)
 class Band:
     """Where the judge was sure, on runs it was not fitted on: at most 5 % of those scored below `low` were successes, and at
-    least 95 % of those above `high`. 0 and 1 where it never was."""
+    least 95 % of those above `high`. 0 and 1 where it never was.
+    """
 
     low: float
     high: float

@@ -191,7 +191,8 @@ def labelled_tasks(
     paths: Paths, labels: str | PathLike[str], *, source: str | None = None, truth: str = "majority", limit: int | None = None
 ) -> tuple[str, dict[str, bool | None], dict[str, str]]:
     """The source of the labels, the labels by id, and the task of each trajectory with a decided one. Raises UsageError where
-    no label fits."""
+    no label fits.
+    """
     source, gold = gold_labels(read_labels(labels), source, truth)
     tasks = {trajectory.id: make_task(trajectory) for trajectory in _trajectories(paths, limit)}
     tasks = {id: task for id, task in tasks.items() if gold.get(id) is not None}

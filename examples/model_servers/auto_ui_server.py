@@ -7,10 +7,10 @@ python auto_ui_server.py http://HOST:7860    # their server, started by `python 
 from __future__ import annotations
 
 import argparse
-import os
 import runpy
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from chat import serve
@@ -20,7 +20,7 @@ from PIL import Image
 def generator(source: str) -> Any:
     """A function of prompt and picture, from the authors' program or their gradio server."""
     if not source.startswith(("http://", "https://")):
-        sys.path.insert(0, os.path.dirname(os.path.abspath(source)))
+        sys.path.insert(0, str(Path(source).absolute().parent))
         return runpy.run_path(source, run_name="auto_ui")["generate"]
     import gradio_client
 

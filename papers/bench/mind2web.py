@@ -85,7 +85,8 @@ class Figures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
     """How good the candidates are: whether the best one is a positive, counted as elements are, and the share of steps with a
-    positive among the best k."""
+    positive among the best k.
+    """
 
     first: Figures
     recall: Mapping[int, float]
@@ -368,7 +369,8 @@ def _grouped(played: Iterable[PlayedTurn], key: Callable[[PlayedTurn], str]) -> 
 
 def _theirs(paper: Paper, split: str, metrics: Sequence[str]) -> Iterator[TheirRow]:
     """The paper's rows are named `SPLIT: METRIC`. One without the last metric is about other data, though the split is called
-    the same."""
+    the same.
+    """
     if f"{split}: {metrics[-1]}" not in paper.printed:
         return
     printed = {metric: theirs(paper, f"{split}: {metric}", ()) for metric in metrics}

@@ -205,7 +205,8 @@ class Mind2Web:
 
     def abridged(self, trajectory: Trajectory) -> Trajectory:
         """The episode with each page cut around its best 50 candidates, and earlier turns without pages. What was done in the
-        recording is left out: a judge would only have to compare."""
+        recording is left out: a judge would only have to compare.
+        """
         turn = self._turn
         steps = tuple(
             replace(step, observation=Observation(step.observation.screenshot, self._view(i), step.observation.url))

@@ -49,7 +49,8 @@ class PlannedOrder:
 
 def planned_lines(reply: str) -> list[str]:
     """The action lines of a reply: without numbering, fences, blank lines and lines that scroll, which would renumber nothing
-    that is shown and change what is not."""
+    that is shown and change what is not.
+    """
     said = reply.rpartition("</think>")[2].partition(_END)[0]
     lines = [_NUMBERED.sub("", line).strip().strip("`").strip() for line in said.splitlines() if not line.startswith("```")]
     return [line for line in lines if line and detect_kind(line) != "scroll"]

@@ -118,7 +118,8 @@ class RecordedSynapse:
 
     async def act(self, observation: Observation) -> Step:
         """The next step. Raises NoEvidenceError for what is no state of a recorded page, InputError for a broken page, and
-        what the model raises."""
+        what the model raises.
+        """
         try:
             state = read_state(observation.text or "")
         except ValueError as problem:

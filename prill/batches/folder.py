@@ -181,7 +181,7 @@ class BatchFolder(LockedFolder):
             UsageError: The file holds no answer to this batch.
         """
         try:
-            with open(path, "rb") as file:
+            with Path(path).open("rb") as file:
                 problems = self._look_through(path, file)
                 file.seek(0)
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -409,7 +409,7 @@ class Answers:
         ).fetchone()
         if row is None:
             return None
-        with open(self._files[row[0]], "rb") as file:
+        with Path(self._files[row[0]]).open("rb") as file:
             file.seek(row[1])
             _, status, body, _ = extract_answer(file.readline())
         return status, body
@@ -435,7 +435,7 @@ class Answers:
 
     def _read(self, number: int, path: Path) -> None:
         start = 0
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             for line in file:
                 place, start = start, start + len(line)
                 with suppress(InputError):

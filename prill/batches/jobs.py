@@ -156,7 +156,8 @@ def detect_api(base_url: str) -> Api:
 class _Looked:
     """What a batch API says of a batch: `done` in words, and the ids of what can be downloaded once it has ended.
 
-    `foreign`: it answers other requests."""
+    `foreign`: it answers other requests.
+    """
 
     status: str
     done: str

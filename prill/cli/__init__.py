@@ -19,7 +19,8 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) i
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code. 2: bad usage, or nothing could be read. 4: the endpoint or the environments are
-    gone, and the same command goes on when they are back."""
+    gone, and the same command goes on when they are back.
+    """
     gc.set_threshold(10_000)  # each look for garbage goes through all that is under way, and little is found
     progress = {code: number for code, number in _CONTROLS.items() if chr(code) != "\r"}  # bars begin each line again
     with redirect_stdout(_harmless(sys.stdout, _CONTROLS)), redirect_stderr(_harmless(sys.stderr, progress)):

@@ -118,6 +118,6 @@ def _kind() -> Any:
 
         @_time.setter
         def _time(self, clock: Callable[[], float]) -> None:
-            """tqdm sets its own; it is not taken."""
+            """Takes no size: tqdm sets its own."""
 
     return Bar

@@ -191,7 +191,8 @@ def check_option(value: Any, option: Option, place: str, parts: Mapping[Any, Par
 
 def read_value(value: Any, option: Option, place: str = "", *, lax: bool = False) -> Any:
     """One value of the type that its option asks for; `place` is what stands before the option's name in messages, and `lax`
-    reads numbers and truth values from text. Raises OptionError."""
+    reads numbers and truth values from text. Raises OptionError.
+    """
     return _value(value, option, place, {}, lax)
 
 

@@ -58,7 +58,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 def _text(path: str | os.PathLike[str]) -> str:
     """The text of a file without the byte order mark that some editors put first. Raises OSError, ValueError."""
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(f"the file has more than {MAX_BYTES >> 20} MB")

@@ -198,7 +198,8 @@ class _Run(Generic[E]):
 
     def _note_beginning(self, id: str, problem: str | None) -> None:
         """Counts the episodes in a row that could not begin, each once; `problem` says why, None when one did. Raises if none
-        does."""
+        does.
+        """
         if problem is None:
             self._not_begun.clear()
             return

@@ -20,7 +20,8 @@ def part_path(path: Path) -> Path:
 
 def is_there(file: int, path: _Path, size: int | None = None) -> bool:
     """Whether the open file is still the one that has this name: another program may have replaced or removed it. With a
-    `size` in bytes: and is still that long."""
+    `size` in bytes: and is still that long.
+    """
     try:
         status = os.fstat(file)
         return os.path.samestat(status, os.stat(path)) and size in (None, status.st_size)

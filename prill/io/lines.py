@@ -64,7 +64,7 @@ def get_name(path: str | os.PathLike[str]) -> str:
 
 
 def valid_unicode(text: str) -> str:
-    """The text, fit for UTF-8: what was escaped in two halves ("\\ud83d\\ude00") becomes one character, a lone half a mark."""
+    r"""The text, fit for UTF-8: what was escaped in two halves ("\ud83d\ude00") becomes one character, a lone half a mark."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -59,9 +59,13 @@ _FORMATS: dict[str, Content] = {"prill calibration": "a calibration", "prill stu
 class Writer(Protocol):
     """The target of an output. Raises UsageError where it cannot be written."""
 
-    def write(self, data: bytes, /) -> int: ...
+    def write(self, data: bytes, /) -> int:
+        """Writes all bytes."""
+        ...
 
-    def flush(self) -> None: ...
+    def flush(self) -> None:
+        """Hands over what is buffered."""
+        ...
 
 
 def check_output(
@@ -235,7 +239,8 @@ def locked(path: _Path) -> int:
 
 def held(path: _Path, refusal: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
     """A file or folder, opened, that nobody else gets so until it is closed. Raises UsageError where somebody has it, and
-    OSError."""
+    OSError.
+    """
     file = os.open(path, flags, 0o644)
     with ExitStack() as on_failure:
         on_failure.callback(os.close, file)

@@ -59,7 +59,8 @@ class SpendingFile:
 
     def lock(self) -> bool:
         """Keeps other processes from spending on this run, until `unlock`; False where that is not needed, and fails. Raises
-        UsageError."""
+        UsageError.
+        """
         if self._lock == _NOT_LOCKED:
             try:
                 make_folder(self._lock_path)
@@ -102,7 +103,8 @@ class SpendingFile:
 
     def read(self) -> float | None:
         """US dollars that the run has spent, or may have: what a run that was killed still held counts. None: there is no file.
-        Raises UsageError."""
+        Raises UsageError.
+        """
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -160,7 +162,8 @@ def spending_beside(output: str | os.PathLike[str]) -> Path:
 
 def spent_on_record(paths: Iterable[Path]) -> float:
     """US dollars by the `usage` of the records in some files, for runs that kept no file of their own. What another run paid
-    for (`reused`) does not count, and lines that cannot be read do not."""
+    for (`reused`) does not count, and lines that cannot be read do not.
+    """
     return sum(_usd(parse_object(line.data) or {}) for path in paths for line in _lines(path))
 
 

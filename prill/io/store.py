@@ -127,7 +127,8 @@ def numbered_trajectories(
     takes: Callable[[], bool] | None = None,
 ) -> Iterator[tuple[str, Trajectory | BadLine]]:
     """All items of `read_trajectories(path, "yield")`, each with its place, `file:line`; `note` is told the paths of unknown
-    keys, if any. Of a line that is not taken, only the id is read: it comes as a `BadLine` without a problem."""
+    keys, if any. Of a line that is not taken, only the id is read: it comes as a `BadLine` without a problem.
+    """
     for file in trajectory_files([path]):
         expect_unchanged(file)
         root = resolve_folder(file)
@@ -209,7 +210,8 @@ def _encoded(trajectory: Trajectory, root: Path) -> bytes:
 
 def encode_as(id: str, record: object) -> bytes:
     """As `encode`, of the record with that id. Raises InputError that names the field whose text holds half a character (a
-    lone surrogate), as a page's script or a broken emoji may have it."""
+    lone surrogate), as a page's script or a broken emoji may have it.
+    """
     try:
         return encode(record)
     except UnicodeEncodeError as error:

@@ -28,13 +28,19 @@ class Logged(Protocol):
     """The interface of records in a log."""
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """Names what was judged."""
+        ...
 
     @property
-    def key(self) -> str: ...
+    def key(self) -> str:
+        """A digest of the judge and of what it judged."""
+        ...
 
     @property
-    def unscored(self) -> UnscoredReason | None: ...
+    def unscored(self) -> UnscoredReason | None:
+        """Why there is no verdict; None where there is one."""
+        ...
 
 
 class VerdictLog(AppendLog[Any]):
@@ -65,7 +71,8 @@ class VerdictLog(AppendLog[Any]):
 
     def done(self, id: str, key: Callable[[], str]) -> bool:
         """True when the file holds a verdict of this very content that need not be made again. The key is made only where
-        there is one to compare: it may take reading pictures."""
+        there is one to compare: it may take reading pictures.
+        """
         known = self.lasting_key(id)
         return known is not None and known == key()
 

@@ -8,7 +8,6 @@ and never come here.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
@@ -371,6 +371,6 @@ def image_files(messages: Sequence[Message]) -> dict[str, ImageFile]:
 
 def _image_file(path: str) -> ImageFile:
     try:
-        return ImageFile(path, file_hash(path), os.stat(path).st_size)
+        return ImageFile(path, file_hash(path), Path(path).stat().st_size)
     except (InputError, OSError):
         return ImageFile(path)

@@ -245,7 +245,8 @@ class OpenAIModel:
         self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: Form | None, max_tokens: int
     ) -> tuple[Completion, Usage]:
         """One complete answer: in a form of request that the endpoint takes, with twice the tokens if the first was cut, and
-        with more for thoughts, from then on, if it held nothing else."""
+        with more for thoughts, from then on, if it held nothing else.
+        """
         usage, doubled, tokens = Usage(), False, None
         while True:
             completion, limit, cost = await self._send(messages, images, form, max_tokens, tokens)
@@ -278,7 +279,8 @@ class OpenAIModel:
         tokens: int | None,
     ) -> tuple[Completion, int, Usage]:
         """The answer to a request, in a form that the endpoint takes, the limit of tokens that was sent, and the cost; it is
-        noted for the transcript, and so is a failure. `tokens`: those of the request, where they are known."""
+        noted for the transcript, and so is a failure. `tokens`: those of the request, where they are known.
+        """
         code = call_code(part for message in messages for part in message.parts if isinstance(part, str))
         request, fields = tuple(messages), dict[str, Any]()
         stats = RequestStats()

@@ -233,7 +233,8 @@ def budgets_here() -> tuple[Budget, ...]:
 
 class Ledger:
     """The running total of everything a model was asked. It spends from the budgets that are there where it is made
-    (`spending_from`), and from one of its own where that is given. `name`: the model's. Safe across threads."""
+    (`spending_from`), and from one of its own where that is given. `name`: the model's. Safe across threads.
+    """
 
     def __init__(self, price: Price | None, budget_usd: float | None = None, *, name: str = "this model") -> None:
         self.price = price
@@ -256,7 +257,8 @@ class Ledger:
 
     def call(self, most: Callable[[], tuple[int, int, int]]) -> Booking:
         """The books of one answer. `most` tells how large it may be: bytes of text and pictures that are sent, and the limit of
-        tokens of the reply."""
+        tokens of the reply.
+        """
         return Booking(self, most)
 
     def record(self, prompt_tokens: int, completion_tokens: int, images: int) -> Usage:

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files as resource_files
+from pathlib import Path
 from string import ascii_lowercase
 
 from prill.errors import UsageError
@@ -134,7 +135,7 @@ def _own_prompt(path: str, shipped: Prompt, needed: frozenset[str], allowed: fro
 
 def _own_text(path: str) -> str:
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             data = file.read(MAX_PROMPT + 1)
         text = data.decode("utf-8-sig")
     except OSError as error:

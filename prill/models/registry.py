@@ -134,7 +134,8 @@ def _kind(model: str) -> str:
 
 def _is_own(model: str) -> bool:
     """Whether it is `file.py:Object`, or `package.module:Object` of a package that is here. Names at endpoints hold colons, too
-    (`llama3.1:8b`, `deepseek/r1:free`, `mistral:latest`), so a module without a dot is none."""
+    (`llama3.1:8b`, `deepseek/r1:free`, `mistral:latest`), so a module without a dot is none.
+    """
     place, _, name = model.rpartition(":")
     if not name.isidentifier():
         return False

@@ -321,7 +321,8 @@ def _share_at(tokens: Sequence[Token], offset: int, choices: Sequence[str], choi
 
 def _share(token: Token, lead: str, choices: Sequence[str], choice: str) -> float | None:
     """P(choice) by the candidates for one token, which begins with `lead`; None when no choice is among them, or when one
-    has a probability above 1, by which the others would be scaled down."""
+    has a probability above 1, by which the others would be scaled down.
+    """
     sums = dict.fromkeys(choices, 0.0)
     for text, logprob in dict([(token.text, token.logprob), *token.top]).items():
         if logprob > _MAX_LOGPROB:
@@ -442,7 +443,8 @@ _decoder = msgspec.json.Decoder(Completion)
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An error inside an answer of status 200. `status` is the one that it names; None where it names none. `begun`: a reply
-    had begun, which is paid for."""
+    had begun, which is paid for.
+    """
 
     status: int | None
     message: str
@@ -451,7 +453,8 @@ class Failure:
 
 def decode_completion(data: bytes) -> Completion | Failure | None:
     """The completion; a failure where the answer says that there is none; None when the body is something else (a proxy's
-    page, say). What is odd about probabilities or counts leaves these out: the reply stands."""
+    page, say). What is odd about probabilities or counts leaves these out: the reply stands.
+    """
     completion: Completion | None
     try:
         completion = _decoder.decode(data)

@@ -6,13 +6,13 @@ What an endpoint supports is learnt from its refusals, and remembered for the re
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -374,7 +374,8 @@ _NO_VISION = (
 
 def rejection(status: int, message: str, has_images: bool, shown: str | None = None) -> UnscoredError:
     """The error for a request that the endpoint will not take however often it is sent: by its `message`, which the error
-    repeats as it is `shown` (with the key hidden)."""
+    repeats as it is `shown` (with the key hidden).
+    """
     shown = message if shown is None else shown
     if re.search(_CONTEXT, message, re.IGNORECASE):
         return ContextTooLongError(
@@ -403,7 +404,8 @@ def too_many_images(message: str) -> bool:
 
 def worded(messages: Sequence[Message], ending: str, code: str) -> tuple[Message, ...]:
     """The messages as they are sent. `ending` follows the first text: what all requests share comes first, so that servers
-    need to read it only once. `code` takes the places of `prill.models.prompts.NONCE`."""
+    need to read it only once. `code` takes the places of `prill.models.prompts.NONCE`.
+    """
     whole = []
     for message in messages:
         parts = [part.replace(NONCE, code) if isinstance(part, str) else part for part in message.parts]
@@ -581,7 +583,7 @@ class ImageEncoder:
 
     def _key(self, path: str) -> Version:
         try:
-            return file_version(path, os.stat(path))
+            return file_version(path, Path(path).stat())
         except OSError:
             read_image(path)
             raise

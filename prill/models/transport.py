@@ -86,7 +86,8 @@ class RejectedError(Exception):
 
 class RetryableError(Exception):
     """This attempt failed in a way that the next may not. `wait`: seconds that the endpoint asked for. `message`: its words, to
-    be understood. `billed`: the endpoint may have done the work, and may charge for it."""
+    be understood. `billed`: the endpoint may have done the work, and may charge for it.
+    """
 
     def __init__(
         self,
@@ -720,7 +721,8 @@ def cannot_pay(status: int, message: str) -> bool:
 
 def without_key(message: str, key: str) -> str:
     """The message with stars in the place of the key, and of what there is of it at the end of a message that was cut. For what
-    is shown: it is understood as it came."""
+    is shown: it is understood as it came.
+    """
     if len(key) < _LEAST_KEY or key.lower() in _NO_KEYS:
         return message
     message = message.replace(key, "***")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import threading
 import unicodedata
@@ -90,7 +89,7 @@ class AnnotateConfig(Config):
         """The file that labels or decisions go to."""
         if self.output is not None:
             return str(self.output)
-        return os.path.join(os.path.dirname(str(self.captions)), DECISIONS)
+        return str(Path(str(self.captions)).parent / DECISIONS)
 
 
 @dataclass(frozen=True)

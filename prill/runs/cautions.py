@@ -1,5 +1,6 @@
 """What to say of the judges in an evaluator after a run: what they were fitted on, which sites they do not know, what their
-models could not do."""
+models could not do.
+"""
 
 from __future__ import annotations
 

@@ -251,7 +251,8 @@ check_async = asynchronous(check)
 
 def _checked(paths: Sequence[str], images: bool, progress: Callable[[], object]) -> Iterator[FileReport]:
     """A report of each file. What is named together is judged together, so an id must not come again in it; folders in a
-    folder are runs of their own."""
+    folder are runs of their own.
+    """
     with closing(UniqueIds()) as named:
         for path in paths:
             own = jsonl_files(path) if os.path.isdir(path) else [path]

@@ -34,16 +34,21 @@ KeyMade = Callable[[], str]
 class Stop(Protocol):
     """Says that nothing more is to be begun; an `asyncio.Event` is one."""
 
-    def is_set(self) -> bool: ...
+    def is_set(self) -> bool:
+        """Whether the run is to end."""
+        ...
 
-    def set(self) -> None: ...
+    def set(self) -> None:
+        """Ends the run once what has begun is done."""
+        ...
 
 
 def verdict_key(info: EvaluatorInfo, trajectory: Trajectory, screenshots: Sequence[str]) -> str:
     """`sha256:` over the evaluator and what it judges: the record (image folders aside) and the bytes of `screenshots`."""
     digest = hashlib.sha256(_encode_sorted(info))
     record = msgspec.json.encode(trajectory)
-    for folder in {os.path.dirname(o.screenshot) for o in trajectory.observations if o.screenshot}:
+    # As the record has it, not as pathlib would write it.
+    for folder in {os.path.dirname(o.screenshot) for o in trajectory.observations if o.screenshot}:  # noqa: PTH120
         record = record.replace(msgspec.json.encode(folder)[:-1], b'"')
     digest.update(record)
     for path in screenshots:

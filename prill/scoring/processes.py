@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from prill.errors import PrillError
@@ -37,7 +38,7 @@ class Child:
 
     def __init__(self, task: Task, log: IO[bytes] | None = None) -> None:
         # It finds what this process finds.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
         command = [sys.executable, "-P", "-m", "prill.scoring"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, process_group=0
@@ -105,7 +106,7 @@ def main() -> None:
     """Does what the first message says. What the task prints is no message, and what it reads is none either."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    with open(os.devnull) as nothing:
+    with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     if (task := receive(commands)) is not None:

@@ -59,7 +59,8 @@ class RayEngine:
 
     def start(self) -> int:
         """Starts Ray, or joins the cluster; how many workers there will be. Raises UsageError where none has place, and where
-        Ray did not start twice."""
+        Ray did not start twice.
+        """
         try:
             return self._start()
         except NotStartedError:  # Ray gives a busy machine no more than half a minute; what it had to load then is there now

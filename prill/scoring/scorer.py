@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mappi
 from contextlib import ExitStack, aclosing, closing
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
 import msgspec
@@ -351,7 +352,7 @@ class _FileRun:
         tally, info = self.tally, self.evaluator.info
         run = ShardedRun(engine, self.evaluator, f"judge {info.name!r}", Shards(output, info), self.stop)
         folder, paths = str(run.shards.folder), tuple(os.fspath(path) for path in self.reader.paths)
-        streams = [(path, os.path.join(folder, f"{number}.stream")) for number, path in enumerate(paths) if is_stream(path)]
+        streams = [(path, str(run.shards.folder / f"{number}.stream")) for number, path in enumerate(paths) if is_stream(path)]
         work = self._shard_work(folder, paths, tuple(streams), output, concurrency, options)
 
         def gather(line: bytes) -> None:
@@ -388,7 +389,7 @@ class _FileRun:
         transcripts = options.get("transcripts")
         return JudgeShard(
             folder=folder,
-            directory=os.getcwd(),
+            directory=str(Path.cwd()),
             paths=paths,
             streams=streams,
             output=os.path.realpath(output) if isinstance(self.log, VerdictLog) else None,
@@ -484,7 +485,7 @@ def plan_files(
 
 def lasting_keys(path: str | os.PathLike[str], *, retry_unscored: bool) -> dict[str, str]:
     """Id and key of the verdicts in a file that a run into it would leave as they are; empty when there is no file."""
-    if is_stdout(path) or is_stream(path) or not os.path.exists(path) or os.path.getsize(path) == 0:
+    if is_stdout(path) or is_stream(path) or not os.path.exists(path) or Path(path).stat().st_size == 0:
         return {}
     again = set(RETRIED)
     return {v.id: v.key for v in read_verdicts(path) if v.unscored is None or not (retry_unscored or v.unscored in again)}

@@ -183,7 +183,7 @@ class Shards:
 
     def _is_remains(self) -> bool:
         """Whether a run was killed while it made the folder, or removed it: no manifest, and no shard."""
-        names = os.listdir(self.folder) if self.folder.is_dir() else ["a file"]
+        names = [file.name for file in self.folder.iterdir()] if self.folder.is_dir() else ["a file"]
         return all(name == _STOP or name.endswith((".attempts", ".part", _SKIPPED)) for name in names)
 
     def begin(self) -> None:
@@ -206,7 +206,7 @@ class Shards:
     def _clear(self) -> None:
         """Removes what says whose the folder is last: where this is cut short, the next run goes on."""
         if self.folder.exists():
-            for name in set(os.listdir(self.folder)) - {_MANIFEST}:
+            for name in {file.name for file in self.folder.iterdir()} - {_MANIFEST}:
                 path = self.folder / name
                 if path.is_dir():
                     shutil.rmtree(path)
@@ -229,7 +229,7 @@ class StopFile:
     """An event that the run sets for all of its workers; setting it here is for this worker alone."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._path = os.path.join(folder, _STOP)
+        self._path = Path(folder) / _STOP
         self._is_set = False
         self._looked = 0.0
 
@@ -309,7 +309,8 @@ _entry = msgspec.json.Decoder(_Entry).decode
 @dataclass(frozen=True, slots=True)
 class JudgeShard:
     """What a worker does: it judges its shard of some files. `streams` says where pipes among them are saved; `output` is the
-    verdict file that is there already."""
+    verdict file that is there already.
+    """
 
     folder: str
     directory: str

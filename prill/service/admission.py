@@ -55,7 +55,8 @@ class FairQueue(Generic[_T]):
 
     def remove(self, client: str, item: _T) -> None:
         """Takes an item out, wherever it stands, and its client's next turn comes after all others; nothing happens where it
-        does not wait any more."""
+        does not wait any more.
+        """
         line = self._lines.get(client)
         if line is None or item not in line:
             return

@@ -70,7 +70,8 @@ class Item:
 
 class Scored(msgspec.Struct, kw_only=True, omit_defaults=False):
     """What became of one trajectory. `abstained`: there is no verdict, for the reason in `unscored`; `reward` is then null
-    unless the service was told to put a number in its place."""
+    unless the service was told to put a number in its place.
+    """
 
     id: str
     abstained: bool
@@ -197,7 +198,8 @@ class Judging:
 
     async def score(self, data: bytes, held: Reservation, deadline: float) -> list[Scored]:
         """The results of a request; what is wrong with one item is that item's. Raises BusyError, JudgeError where nothing at all
-        could be judged, and InputError for a request that is too large."""
+        could be judged, and InputError for a request that is too large.
+        """
         is_large, items = len(data) > INLINE, await self._items(data, held)
         del data  # what is judged has been read
         outcomes = await self._outcomes(items, held.client, deadline, is_large=is_large)

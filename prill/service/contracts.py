@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -93,7 +94,8 @@ _CLASS, _ERROR = "_ng_failure_class", "_ng_failure_judge_error"
 
 def nemo_answer(row: dict[str, Any], result: RewardResult) -> dict[str, Any]:
     """The row with its reward. A row without a verdict has the failure class that keeps it out of the metrics; the reward of 0
-    beside it is what the schema asks for."""
+    beside it is what the schema asks for.
+    """
     if result.reward is None:
         return nemo_failure(row, result.problem)
     judged = {key: value for key, value in row.items() if key not in (_CLASS, _ERROR)}  # of a row that failed before
@@ -189,7 +191,7 @@ class _Responses:
     def _size(self, seen: Observation) -> tuple[int, int] | None:
         if not seen.screenshot:
             return None
-        with open(seen.screenshot, "rb") as file:
+        with Path(seen.screenshot).open("rb") as file:
             return open_image(BytesIO(file.read()), "the screenshot").size
 
 

@@ -95,6 +95,7 @@ class Guard:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request, or refuses it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -182,7 +183,8 @@ class Guard:
 
     def _client(self, request: Request, token: int | None) -> str:
         """Who takes turns with others: the holder of a token where there are several, else an address. No name that clients
-        give themselves: one that has two hundred would have two hundred turns."""
+        give themselves: one that has two hundred would have two hundred turns.
+        """
         if token is not None and len(self._tokens) > 1:
             return f"token {token}"
         return find_network(request.client.host if request.client else "unknown")

@@ -8,7 +8,8 @@ import threading
 
 class LastResort:
     """Ends the process at the time that was set, by a thread: also where a judge holds the event loop, or does not listen to
-    its cancellation, or keeps a thread that the interpreter would wait for."""
+    its cancellation, or keeps a thread that the interpreter would wait for.
+    """
 
     def __init__(self) -> None:
         self._stopped = threading.Event()

@@ -53,7 +53,8 @@ class JudgeHealth:
 
     def note(self, result: RewardResult | BaseException) -> None:
         """One that broke is trouble until another succeeds; failures to answer are, once there are so many in a row that it is
-        not what they ask."""
+        not what they ask.
+        """
         now = time.monotonic()
         self.finished.append(now)
         if isinstance(result, BaseException):

@@ -54,7 +54,8 @@ class RequestParser:
 
     def trajectory(self, record: Any, images: dict[str, str] | None = None) -> Trajectory:
         """The trajectory of a record as in trajectories.jsonl. A screenshot is a data URL, a name in `images` (whose values are
-        base64), or a path below the media root."""
+        base64), or a path below the media root.
+        """
         if not isinstance(record, dict):
             raise InputError(f"a trajectory is a JSON object, got {type(record).__name__}")
         names: dict[str, str] = {}
@@ -84,7 +85,8 @@ class RequestParser:
 
     def of_value(self, value: Any) -> Trajectory | None:
         """What a label or a row's field stands for: a record, the JSON of one, `file.jsonl#id`, or a table of path and id. None
-        where it is plainly something else, such as an answer to compare with."""
+        where it is plainly something else, such as an answer to compare with.
+        """
         if isinstance(value, str) and value.lstrip().startswith("{"):
             try:
                 value = msgspec.json.decode(value)
@@ -212,7 +214,8 @@ def _decoded(text: str, at: str) -> bytes:
 
 def _without_inline(value: Any, images: dict[str, str], names: dict[str, str]) -> Any:
     """The record with a name in place of every image that came along, one for each content, which go into `names`. Raises
-    InputError for an address."""
+    InputError for an address.
+    """
     if isinstance(value, list):
         return [_without_inline(part, images, names) for part in value]
     if not isinstance(value, dict):

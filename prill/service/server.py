@@ -125,7 +125,8 @@ def make_server(
     last: LastResort | None = None,
 ) -> Any:
     """The uvicorn server; its first signal drains. `started` is called when it runs and hears signals, and `last` ends the
-    process where nothing else does. Raises MissingExtraError."""
+    process where nothing else does. Raises MissingExtraError.
+    """
     try:
         from prill.service.draining import DrainingServer
     except ImportError:

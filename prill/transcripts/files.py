@@ -180,7 +180,7 @@ def _decoded(data: bytes, place: str) -> Transcript:
 
 
 def _absolute(root: str, path: str) -> str:
-    return os.path.normpath(os.path.join(root, path))
+    return os.path.normpath(Path(root) / path)
 
 
 def _with_paths(transcript: Transcript, change: Callable[[str], str]) -> Transcript:

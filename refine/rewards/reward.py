@@ -116,7 +116,8 @@ class RewardResult:
     @property
     def numbers(self) -> dict[str, float]:
         """All that can be said in numbers, with the same keys always, for a trainer's logs; `unscored` is 1 where there is
-        no verdict, and the rest then means nothing."""
+        no verdict, and the rest then means nothing.
+        """
         verdict = self.verdict
         known = {"success": float(verdict.success or False), "judge_score": verdict.score or 0.0}
         return {**self.parts, **known, "unscored": float(bool(self.problem))}

@@ -234,7 +234,7 @@ def _id(line: bytes) -> str | None:
 
 def _first(path: Path) -> list[Line]:
     """The first line. Raises UsageError for a packed file: in one, no place can be gone to."""
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         if file.read(2) == b"\x1f\x8b":
             raise UsageError(f"{path}: packed files have no places to go to; unpack it first (gunzip)")
     for line in read_lines(path):
@@ -322,7 +322,7 @@ def _without_urls(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[st
 
 def _referred(path: str, id: str, root: Path | None) -> Trajectory:
     try:
-        absolute = Path(os.path.realpath(os.path.join(root or Path.cwd(), path)))
+        absolute = Path(os.path.realpath((root or Path.cwd()) / path))
     except ValueError as error:
         raise InputError(f"{path[:_SHOWN]!r} is no path: {error}") from None
     if root is not None and not absolute.is_relative_to(root):
@@ -363,6 +363,7 @@ def _role(turn: Mapping[str, Any]) -> str:
 
 
 def get_text(turn: Mapping[str, Any]) -> str:
+    """The text of a chat turn, without its pictures."""
     content = turn.get("content")
     if isinstance(content, str):
         return content

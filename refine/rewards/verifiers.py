@@ -1,4 +1,6 @@
-"""A judge for verifiers (its `verifiers.v1`), which plugs in modules by their name. A module of yours makes it known:
+"""A judge for verifiers (its `verifiers.v1`), which plugs in modules by their name.
+
+A module of yours makes it known:
 
 # prill_judge.py, anywhere on the Python path
 from prill.refine.rewards.verifiers import PrillJudge

@@ -1,4 +1,4 @@
-"""The reward function of verl, which it loads from a file of yours:
+"""The reward function of verl, which it loads from a file of yours.
 
     import prill
     from prill.refine.rewards import compute_score_of

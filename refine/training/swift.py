@@ -309,4 +309,4 @@ def _bring_back(checkpoint: Path, folder: Path) -> None:
             if path.is_file() and not _OF_TRAINING.fullmatch(path.name):
                 part = folder / f".{path.name}.part"
                 shutil.copyfile(path, part)
-                os.replace(part, folder / path.name)
+                part.replace(folder / path.name)

@@ -229,7 +229,7 @@ def _save(trainer: Any, folder: Path, numbers: int) -> None:
     for name in sorted(path.name for path in saving.iterdir() if path.name != _CARD):  # the card is PEFT's
         if (saving / name).is_dir():  # of a model in pieces; what an earlier call left there
             shutil.rmtree(folder / name, ignore_errors=True)
-        os.replace(saving / name, folder / name)
+        (saving / name).replace(folder / name)
     shutil.rmtree(saving)
 
 

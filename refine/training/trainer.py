@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +74,8 @@ def make_trainer(spec: TrainSpec, plan: TrainingPlan, output: Path, watch: Train
 
 def saving_whole(trainer: Any, keep: int) -> Any:
     """The class of a trainer whose checkpoints are whole or not there, the newest `keep` of them; it writes no card and has
-    one GPU a process."""
+    one GPU a process.
+    """
 
     class Trainer(trainer):  # type: ignore[misc]
         def __init__(self, *, args: Any, **rest: Any) -> None:
@@ -290,5 +290,5 @@ def _filled(prompt: Sequence[dict[str, Any]], images: Sequence[str]) -> list[dic
 
 
 def _sample_line(step: int, sample: Sample, said: str) -> bytes:
-    facts = {"step": step, "row": sample.origin, "line": sample.line, "images": [os.path.basename(i) for i in sample.images]}
+    facts = {"step": step, "row": sample.origin, "line": sample.line, "images": [Path(i).name for i in sample.images]}
     return json.dumps({**facts, "expected": sample.answer, "said": said}, ensure_ascii=False).encode() + b"\n"

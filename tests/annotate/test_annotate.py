@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
@@ -150,7 +149,7 @@ def test_log_refuses_another_kind_of_file(tmp_path: Path, content: bytes, proble
 def test_log_refuses_a_replaced_file(tmp_path: Path) -> None:
     path = tmp_path / "l.jsonl"
     with LabelLog(path, "me") as log:
-        os.replace(path, tmp_path / "moved.jsonl")
+        path.replace(tmp_path / "moved.jsonl")
         path.write_text("mine now\n")
         with pytest.raises(UsageError, match="another program has changed or replaced"):
             log.put(label("a", True))

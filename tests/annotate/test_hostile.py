@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -155,7 +154,7 @@ def session(folder: Path, annotator: str = "me") -> LabelSession:
     Image.new("RGB", (40, 30)).save(folder / 'a\' "quoted" name\\', "PNG")
     path = folder / "t\udcff'\"><img src=x onerror=window.owned=1>.jsonl"
     records = [hostile_run(i, text) for i, text in enumerate(PAYLOADS)]
-    with open(path, "w") as file:
+    with path.open("w") as file:
         file.writelines(json.dumps(record) + "\n" for record in records)
         file.write('{"id": "<img src=x onerror=window.owned=1>", "task": 7}\n')
         file.write('{"id": "half", "task": {"goal": "\\ud83d"}, "steps": []}\n')
@@ -335,4 +334,4 @@ async def test_other_site_neither_frames_nor_posts(browser: Chromium, tmp_path: 
             for one in page.frames[1:]:
                 assert await one.locator("#goal").count() == 0
             await closed(context)
-    assert not sitting.log.mine and os.path.getsize(tmp_path / "l.jsonl") == 0
+    assert not sitting.log.mine and (tmp_path / "l.jsonl").stat().st_size == 0

@@ -123,9 +123,9 @@ async def test_thread_count_is_respected(tmp_path: Path) -> None:
     path = draw(tmp_path / "a.png", (200, 200), {(20, 30): "Picture"}, 18)
 
     async def added(threads: int) -> int:
-        before = len(os.listdir("/proc/self/task"))
+        before = len(list(Path("/proc/self/task").iterdir()))
         await OCRCaptioner(threads=threads).read(path)
-        return len(os.listdir("/proc/self/task")) - before
+        return len(list(Path("/proc/self/task").iterdir())) - before
 
     await OCRCaptioner().read(path)  # what is shared by all engines is started here
     assert await added(1) == 1  # the thread that waits for the engine

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import subprocess
@@ -106,7 +105,7 @@ def test_judges_of_a_vote_have_one_budget(prill: Prill, folder: Path) -> None:
         (folder / "v.spending.json").write_text("{")
         damaged = prill(*words, "--budget-usd", 99)
         assert damaged.returncode == 2 and "v.spending.json: cannot be read" in damaged.stderr
-        os.unlink(folder / "v.spending.json")  # an older run: its verdicts tell, without what was lost with the unscored
+        (folder / "v.spending.json").unlink()  # an older run: its verdicts tell, without what was lost with the unscored
         assert prill(*words, "--budget-usd", 4 * CALL).returncode == 3 and len(endpoint.bodies) == 5
         assert prill(*words).returncode == 0 and len(endpoint.bodies) > 5
         assert "were spent before" in prill(*words, "--budget-usd", 99).stderr

@@ -87,7 +87,7 @@ def test_a_full_terminal_is_one_error(
     prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_trajectories(tmp_path / "t.jsonl", 1)
-    with open("/dev/full", "w") as stdout:
+    with Path("/dev/full").open("w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
         done = prill("check", "t.jsonl")
         assert done.returncode == 2

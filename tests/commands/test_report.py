@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import html
 import json
-import os
 import random
 import subprocess
 import sys
@@ -171,7 +170,7 @@ def test_example_page_has_two_judges(tmp_path: Path) -> None:
     assert overview["judges"] == ["self-report", "always-fail"]
     assert {row["id"]: row["truth"] == "success" for row in overview["rows"]} == truth
     assert {row["outcomes"][1] for row in overview["rows"]} == {"failure"}
-    assert os.path.getsize(tmp_path / "out" / "report.html") < 3_000_000
+    assert (tmp_path / "out" / "report.html").stat().st_size < 3_000_000
 
 
 def test_report_in_python_is_that_of_the_command(prill: Prill, tmp_path: Path, verdicts: Path) -> None:

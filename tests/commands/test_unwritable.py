@@ -100,7 +100,7 @@ def came() -> Iterator[Came]:
 def _run(folder: Path) -> Came:
     folder.chmod(0o755)
     shutil.copytree(SAMPLES, folder / "s")
-    here = os.getcwd()
+    here = Path.cwd()
     os.chdir(folder)
     try:
         for words in (

@@ -42,7 +42,7 @@ def test_a_failed_block_leaves_the_old(labels: Path) -> None:
 
 def test_errors_of_the_block_pass_through(labels: Path) -> None:
     with pytest.raises(FileNotFoundError), writing(labels):
-        open(labels.parent / "none").close()
+        (labels.parent / "none").open().close()
 
 
 def test_a_full_disk_is_a_usage_error() -> None:

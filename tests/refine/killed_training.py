@@ -61,7 +61,7 @@ class Points:
             made = save(what, path, *rest, **more)
             if isinstance(path, (str, os.PathLike)):
                 if self.passed + 1 == self.last:
-                    os.truncate(path, os.path.getsize(path) // 2)
+                    os.truncate(path, Path(path).stat().st_size // 2)
                 self._pass("half", path)
             return made
 
@@ -87,7 +87,7 @@ def train_in_fork(model: str, rows: str, folder: Path, last: int | None = None) 
         os.write(writing, json.dumps({"error": error, "names": points.names}).encode())
         os._exit(0)
     os.close(writing)
-    with open(reading, "rb") as file:
+    with Path(reading).open("rb") as file:
         said = file.read()
     _, status = os.waitpid(child, 0)
     return {"status": os.waitstatus_to_exitcode(status), **(json.loads(said) if said else {"error": None, "names": []})}

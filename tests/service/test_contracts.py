@@ -5,7 +5,6 @@ import base64
 import gc
 import io
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -307,10 +306,10 @@ async def test_many_requests_leave_nothing_behind(visiting: Visiting, record: Re
             return len(gc.get_objects())
 
         before = await ask(range(100))  # more than what the page and the queue remember
-        files = len(os.listdir(_own_folder()))
+        files = len(list(Path(_own_folder()).iterdir()))
         after = await ask(range(100, 300))
         assert after - before < 150, "of 200 requests; what is remembered alone would be more"
-        assert len(os.listdir(_own_folder())) <= files
+        assert len(list(Path(_own_folder()).iterdir())) <= files
     assert sum(counts(service.metrics.verdicts).values()) > 0
     assert service.admission.inside == service.judge_queue.in_flight == service.judge_queue.waiting == 0
 

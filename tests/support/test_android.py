@@ -384,7 +384,7 @@ def test_impossible_request_refused_at_once(two: FakeAdb) -> None:
 
 def test_fifty_servers_leave_nothing_behind(adb_path: str) -> None:
     def handles() -> int:
-        return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+        return len(list(Path("/proc/self/fd").iterdir())) if os.path.isdir("/proc/self/fd") else 0
 
     for number in range(50):
         with FakeAdb((ONE, TWO)) as adb:

@@ -78,7 +78,8 @@ class FormExample:
 @dataclass(frozen=True, slots=True)
 class Wording:
     """How steps are put: by letter or written, for a model that was prompted or one that was trained; elements with numbers or
-    without."""
+    without.
+    """
 
     form: Form
     prompted: bool

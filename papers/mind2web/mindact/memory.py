@@ -74,7 +74,8 @@ def build_memory(task: Task) -> tuple[Snippet, ...]:
 @dataclass(frozen=True, slots=True)
 class Recall:
     """Which snippets are shown, and in what order. `embedder` tells how alike two texts are; `page_text` adds the words of a
-    page to what is compared, `known` keeps vectors."""
+    page to what is compared, `known` keeps vectors.
+    """
 
     history: History
     most: int

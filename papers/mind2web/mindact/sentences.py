@@ -59,7 +59,8 @@ class Sentences:
 
     async def get(self, key: str, model: LanguageModel | None, what: str, ask: Callable[[], Awaitable[str]]) -> str:
         """The sentence of that key, asked for where it is not there. Raises NoEvidenceError where nobody can be asked, and what
-        the model raises."""
+        the model raises.
+        """
         if key not in self._kept:
             async with self._asking.setdefault(key, asyncio.Lock()):
                 if key not in self._kept:

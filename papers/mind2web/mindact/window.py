@@ -137,7 +137,8 @@ class Window:
         self, system: str, examples: Sequence[Passage], history: Sequence[Passage], current: Passage
     ) -> tuple[Message, ...]:
         """The form of chat models: each step is a turn of its own. Steps stay whole, so that quotations do; examples are
-        not counted."""
+        not counted.
+        """
         turns = [self._turns(passage) for passage in history]
         now = self._turns(current)
         sizes = [sum(self._count(str(part)) for message in turn for part in message.parts) for turn in turns]

@@ -60,7 +60,8 @@ def eight_bit_gguf(gguf: str | os.PathLike[str]) -> Path:
 
 def _kept(file: Path, ending: str, make: Callable[[Path, Path], None]) -> Path:
     """What `make(file, place)` makes of the file, at its place in the cache folder. Several processes may ask at once: one
-    makes it."""
+    makes it.
+    """
     if not file.is_file():
         raise UsageError(f"{file}: no such file")
     with file.open("rb") as opened:

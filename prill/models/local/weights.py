@@ -369,7 +369,8 @@ def _by_token(call: Prepared, value: Any) -> bool:
 
 def _together(calls: Sequence[Prepared], padding: int, *, left: bool) -> dict[str, Any]:
     """The inputs of several calls as those of one batch: what goes by token is filled up on the left, or on the right for an
-    encoder, which counts places from there; the rest is put in a row."""
+    encoder, which counts places from there; the rest is put in a row.
+    """
     torch = importlib.import_module("torch")
     width = max(call.prompt_tokens for call in calls)
     batch: dict[str, Any] = {}

@@ -43,7 +43,8 @@ class _Batch:
 
 class MessagesDesk:
     """The message batches of one server. A key has to be there (`Authorization`, or `x-api-key` as older clients send it), and
-    `anthropic-version`."""
+    `anthropic-version`.
+    """
 
     def __init__(self, faults: Faults, answer: Answer) -> None:
         self._faults, self._answer = faults, answer

@@ -18,7 +18,8 @@ from prill.testing.endpoint.faults import Faults
 @dataclass(frozen=True)
 class Stats:
     """What the server counted: `outcomes` by name ("ok" or a fault), `prompts` by hash, images and tokens of completions, and
-    the tokens that a provider would charge for."""
+    the tokens that a provider would charge for.
+    """
 
     requests: int
     in_flight: int

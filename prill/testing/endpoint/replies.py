@@ -117,7 +117,8 @@ class MockEndpoint:
 
     async def stats(self, http: web.Request) -> web.Response:
         """What was counted. `prompts`: how often each was sent, by its hash; images and tokens: of well-formed completions.
-        Billed: what a provider charges for, answers that nobody waited for included."""
+        Billed: what a provider charges for, answers that nobody waited for included.
+        """
         return _json(200, msgspec.json.encode({name: getattr(self, name) for name in _COUNTED}))
 
     async def complete(self, http: web.Request) -> web.StreamResponse:

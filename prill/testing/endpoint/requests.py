@@ -71,7 +71,8 @@ class Request:
 @dataclass(frozen=True)
 class Prompt:
     """The prompt of a request: its hash, the text of its first user message, its length, its images, its system role; and
-    whether it asks for one word, for a number, or for a look at images of a certain detail. `last_…`: of its last message."""
+    whether it asks for one word, for a number, or for a look at images of a certain detail. `last_…`: of its last message.
+    """
 
     hash: str
     user_text: str

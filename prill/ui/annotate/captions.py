@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionDecision:
     """What the person decided: `accept` with another text than the captioner's is a mended caption. `version` is that of the
-    card which it was decided on, None for any."""
+    card which it was decided on, None for any.
+    """
 
     choice: Literal["accept", "reject"]
     caption: str = ""
@@ -34,7 +35,8 @@ class CaptionDecision:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionCard:
     """One caption as the page shows it. `decided` and `text` are the person's own, where there is a decision; `version` is its
-    number in this sitting, 0 for one from before."""
+    number in this sitting, 0 for one from before.
+    """
 
     index: int
     version: int
@@ -118,7 +120,8 @@ class CaptionSite:
 
     async def save(self, index: int, decision: CaptionDecision) -> CaptionChange:
         """Writes a decision. Raises InputError for an empty caption that is accepted, ConflictError when the card has another
-        version by now, UsageError when the decision cannot be written."""
+        version by now, UsageError when the decision cannot be written.
+        """
         caption = self.captions[index]
         text = _typed(decision.caption)
         if decision.choice == "accept" and not text:

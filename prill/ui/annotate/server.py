@@ -35,12 +35,17 @@ Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 class Site(Protocol):
     """A page and what it may ask for: `home` names its HTML file and its script; routes are a path, what reads it, and what
-    writes to it."""
+    writes to it.
+    """
 
     @property
-    def home(self) -> str: ...
+    def home(self) -> str:
+        """The name of the page's HTML file and of its script."""
+        ...
 
-    def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]: ...
+    def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
+        """Paths, each with what answers GET and what answers POST."""
+        ...
 
 
 PLACE = "{index:[0-9]{1,9}}"
@@ -171,22 +176,28 @@ class SessionSite:
         )
 
     async def overview(self, request: web.Request) -> web.StreamResponse:
+        """All trajectories with their state."""
         return json_response(self.session.overview())
 
     async def card(self, request: web.Request) -> web.StreamResponse:
+        """One trajectory with its label."""
         return json_response(self.session.card(self._index(request)))
 
     async def save(self, request: web.Request) -> web.StreamResponse:
+        """Saves the label of a trajectory."""
         index = self._index(request)
         return await change_response(request, SaveRequest, lambda asked: self.session.save(index, asked, asked.version))
 
     async def undo(self, request: web.Request) -> web.StreamResponse:
+        """Takes the last change back."""
         return await change_response(request, UndoRequest, lambda asked: self.session.undo(asked.version))
 
     async def picture(self, request: web.Request) -> web.StreamResponse:
+        """The screenshot of a state."""
         return await picture_response(self._state(request).screenshot)
 
     async def text(self, request: web.Request) -> web.StreamResponse:
+        """The page text of a state."""
         from aiohttp import web
 
         body = (self._state(request).text or "").encode("utf-8", "replace")
@@ -241,6 +252,7 @@ async def change_response(
 
 
 def json_response(record: object, status: int = 200) -> web.Response:
+    """A response with the record as JSON."""
     from aiohttp import web
 
     return web.Response(body=msgspec.json.encode(record), status=status, content_type="application/json")

@@ -77,7 +77,8 @@ class StepTurn:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelCard:
     """One trajectory as the page shows it. `others` and `verdicts` are None while they must not be seen. `version` is the
-    number of the decision `mine` in this sitting, 0 for one from before."""
+    number of the decision `mine` in this sitting, 0 for one from before.
+    """
 
     index: int
     version: int

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from prill.io.store import encode
 from prill.transcripts import Call, ImageFile, Transcript, read_transcripts
@@ -88,4 +88,4 @@ def _exchange(call: Call) -> Exchange:
 
 
 def _words(part: str | ImageFile) -> str:
-    return part if isinstance(part, str) else f"[picture {os.path.basename(part.path)}]"
+    return part if isinstance(part, str) else f"[picture {Path(part.path).name}]"

@@ -39,7 +39,8 @@ class Judge:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     """What came of one of several attempts at a task. `lesson` is what was learnt from it, `problem` why nothing was, or why it
-    broke off; `ended` says why no attempt follows, None where one does; `answer`: of all of them it is the one that counts."""
+    broke off; `ended` says why no attempt follows, None where one does; `answer`: of all of them it is the one that counts.
+    """
 
     lesson: str | None = None
     problem: str | None = None

@@ -182,7 +182,8 @@ def _band(level: Level, up: _Upward, i: int) -> list[Markup]:
 @dataclass(frozen=True, slots=True)
 class _HorizontalAxis:
     """Where a place stands between 0 and `last`, from the left. `step` lies between marks of one place; with `inset`, all of
-    them have room between the axis and the edge."""
+    them have room between the axis and the edge.
+    """
 
     last: float
     step: float = 0.0

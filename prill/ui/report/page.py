@@ -41,7 +41,8 @@ _SCRIPTS = ("ui/look.js", *(f"ui/report/{name}.js" for name in _NAMES.split()))
 @dataclass(frozen=True, slots=True)
 class ReportSummary:
     """What a page holds: trajectories, lines that could not be read, images that could not, and linked ones elsewhere; and of
-    the judges that were fitted to labels, on how many of these trajectories."""
+    the judges that were fitted to labels, on how many of these trajectories.
+    """
 
     trajectories: int
     broken: tuple[str, ...]

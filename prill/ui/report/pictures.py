@@ -63,7 +63,7 @@ class Pictures:
         return self._known[path]
 
     def _picture(self, path: str) -> ReportPicture:
-        name = os.path.basename(path)
+        name = Path(path).name
         try:
             with open_image_file(path) as file:
                 image = open_image(file, path)
@@ -80,7 +80,7 @@ class Pictures:
     def _link(self, path: str) -> str:
         real = os.path.realpath(path)
         relative = os.path.relpath(real, os.path.realpath(self._folder))
-        if relative.split(os.sep)[0] == os.pardir:
+        if Path(relative).parts[0] == os.pardir:
             # A browser takes `..` from the path that it was given, links and all.
             relative = os.path.relpath(real, os.path.abspath(self._folder))
             self.outside += 1

@@ -33,7 +33,8 @@ _LOWER = {"Brier score": "Brier score (lower is better)", "calibration error": "
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportContents:
     """What a page shows, as far as its summary needs it. `labels` are those of `source` alone; `calibrated_on` says of each
-    calibration to how many of these trajectories it was fitted."""
+    calibration to how many of these trajectories it was fitted.
+    """
 
     rows: Sequence[ReportRow]
     judges: Sequence[Judge]
@@ -59,7 +60,8 @@ class Cell:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One judge's part of the summary. `comparison` is a message instead of figures where there is nothing to compare, and
-    `fitted` says on how many of the page's trajectories the judge was fitted; None where nothing in it was."""
+    `fitted` says on how many of the page's trajectories the judge was fitted; None where nothing in it was.
+    """
 
     judge: Judge
     number: int
@@ -73,6 +75,7 @@ class Column:
 
     @staticmethod
     def of(judge: Judge, number: int, contents: ReportContents, ids: set[str], tasks: dict[str, str]) -> Column:
+        """Compares the verdicts of a judge with the labels."""
         # In the order of their file, as `prill agree` takes them: the intervals are drawn, and so are the same there.
         verdicts = [verdict for id, verdict in judge.verdicts.items() if id in ids]
         labels = [label for label in contents.labels if label.id in ids]

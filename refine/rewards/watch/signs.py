@@ -176,7 +176,8 @@ class _Canary:
 
 class WatchTally:
     """Counts observations; `report` says where things stand. `scores` are those that drift is measured from, where they do not
-    come from the first verdicts."""
+    come from the first verdicts.
+    """
 
     def __init__(self, spec: WatchLimits, scores: Sequence[float] = ()) -> None:
         self._spec = spec

@@ -367,7 +367,7 @@ def test_android_example_runs(fake_adb: FakeAdb, tmp_path: Path) -> None:
 def held() -> tuple[int, set[str]]:
     """Open files of this process, and its threads."""
     gc.collect()
-    return len(os.listdir("/proc/self/fd")), {thread.name for thread in threading.enumerate()}
+    return len(list(Path("/proc/self/fd").iterdir())), {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to count open files")

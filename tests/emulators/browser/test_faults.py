@@ -115,7 +115,7 @@ async def test_twenty_episodes_leave_nothing_behind(site: Site, tmp_path: Path) 
         if episode % 4 == 0:
             await environment.step(Action("new_tab"))
         await environment.finish()
-        used.append((len(processes()), len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks())))
+        used.append((len(processes()), len(list(Path("/proc/self/fd").iterdir())), len(asyncio.all_tasks())))
     # Chromium keeps a spare renderer or two; what leaks in every episode would be fifteen.
     for first, last in zip(used[4], used[-1], strict=True):
         assert last <= first + 4, used

@@ -291,7 +291,7 @@ def test_folder_of_a_living_owner_stays(temporary: Path) -> None:
 
 def resources() -> Sequence[int]:
     gc.collect()
-    return len(os.listdir("/proc/self/fd")), threading.active_count(), len(asyncio.all_tasks())
+    return len(list(Path("/proc/self/fd").iterdir())), threading.active_count(), len(asyncio.all_tasks())
 
 
 @pytest.mark.slow

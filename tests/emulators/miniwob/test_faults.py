@@ -120,7 +120,7 @@ async def test_fifty_episodes_leak_nothing(tmp_path: Path) -> None:
     def used() -> tuple[int, int, int]:
         gc.collect()
         memory = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        return len(os.listdir("/proc/self/fd")), len(descendants()), memory
+        return len(list(Path("/proc/self/fd").iterdir())), len(descendants()), memory
 
     for seed in range(10):
         await solve(environment, seed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import os
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -170,7 +169,7 @@ class Phone:
         if self.userdata is not None and not self.read_only:
             part = self.userdata.with_name(self.userdata.name + ".part")
             part.write_text(json.dumps(self._kept()), encoding="utf-8")
-            os.replace(part, self.userdata)
+            part.replace(self.userdata)
 
     async def through(self, faults: Iterable[Fault]) -> None:
         """Waits until none of some faults holds.
