@@ -1,9 +1,10 @@
 """What judging 10⁴ to 10⁸ trajectories takes, by simulation, and where the bottleneck is: `python benchmarks/scale.py`.
 
-Events, one after another: a trajectory waits for a place among the calls at once, for a core that prepares its request, for a
-place at an endpoint, for the answer, for the core again, for the disk; then the process that gathers all verdicts takes it.
-Besides, that process looks for the trajectories before anything is judged. Of a long run so many are simulated that the
-calls at once are filled `WAVES` times; the rest comes at the pace of the middle of these.
+Events, one after another: a trajectory waits until its shard has read that far, for a place among the calls at once, for a
+core that prepares its request, for a place at an endpoint, for the answer, for the core again, for the disk; then the process
+that gathers the shards' verdicts takes it. Every shard reads all lines and passes over those of the others, which costs each
+process the same time, and a core as often as there are shards. Of a long run so many trajectories are simulated that the calls
+at once are filled `WAVES` times; the rest comes at the pace of the middle of these.
 
     python benchmarks/scale.py                   the table
     python benchmarks/scale.py --svg FILE        besides, the pace by the number of endpoints, as a picture
@@ -45,8 +46,9 @@ class Site:
     calls: int | None = None  # at once; None: as many as the endpoints take
     record: int = 4_000  # bytes of a verdict with its transcript
     disk: float = 200e6  # bytes a second
-    look: float = 0.0  # of the one process that looks for trajectories, beforehand
-    gather: float = 0.0  # of the same process, which takes the verdicts
+    shards: int = 1  # processes, each of which reads all lines
+    look: float = 0.0  # of a shard, for a line that it passes over
+    gather: float = 0.0  # of the one process that takes the verdicts
     start: float = 0.0  # seconds until workers work
     usd: float = 0.0
 
@@ -83,8 +85,8 @@ def simulate(site: Site, count: int, seed: int = 0) -> Outcome:
     early, late = int(0.3 * simulated), int(0.7 * simulated)
     steady = simulated < count and ends[late] > ends[early]
     pace = (late - early) / (ends[late] - ends[early]) if steady else simulated / ends[-1]
-    seconds = site.start + count * site.look + ends[-1] + (count - simulated) / pace
-    places = {"cores": site.cores, "endpoints": site.endpoints * site.concurrency, "disk": 1, "gathering": 1}
+    seconds = site.start + ends[-1] + (count - simulated) / pace
+    places = {"reading": 1, "cores": site.cores, "endpoints": site.endpoints * site.concurrency, "disk": 1, "gathering": 1}
     busy = {name: min(1.0, pace * worked[name] / simulated / places[name]) for name in places}
     # Where the calls at once are fewer than the endpoints take, those are what the endpoints wait for.
     if calls < places["endpoints"]:
@@ -97,7 +99,9 @@ def _ends(site: Site, count: int, seed: int) -> tuple[list[float], dict[str, flo
     """When each verdict is gathered, and how long each station worked."""
     draw, clock = random.Random(seed), 0.0
     events: list[tuple[float, int, Callable[[], None]]] = []
+    cpu = site.cpu / 2 + site.look * site.shards / 2
     stations = {
+        "reading": _Station(1),
         "calls": _Station(site.calls or site.endpoints * site.concurrency),
         "cores": _Station(site.cores),
         "endpoints": _Station(site.endpoints * site.concurrency),
@@ -149,33 +153,36 @@ def _ends(site: Site, count: int, seed: int) -> tuple[list[float], dict[str, flo
             work("gathering", site.gather, lambda: ends.append(clock))
 
         def answered() -> None:
-            work("cores", site.cpu / 2, lambda: work("disk", site.record / site.disk, written))
+            work("cores", cpu, lambda: work("disk", site.record / site.disk, written))
 
-        work("cores", site.cpu / 2, lambda: work("endpoints", latency(), answered))
+        work("cores", cpu, lambda: work("endpoints", latency(), answered))
 
     for _ in range(count):
-        take("calls", judge)
+        work("reading", site.look, lambda: take("calls", judge))
     while events:
         clock, _, event = heappop(events)
         event()
     return ends, {name: station.worked for name, station in stations.items()}
 
 
-# Of a verdict: prill's own CPU time (docs/results.md; here on a slow core), and that of looking for its trajectory and of
-# gathering it (76 and 34 microseconds of CPU time on the same machine, rounded up for what counts and shows them).
+# Of a verdict: prill's own CPU time (RESULTS.md; here on a slow core), that of passing over a line of 6 kB and that of
+# gathering a verdict (42 and 34 microseconds of CPU time on the same machine, the latter rounded up for what counts and shows).
 TEXT, PICTURES = 0.004, 0.008
-LOOK, GATHER = 80e-6, 50e-6
+LOOK, GATHER = 42e-6, 50e-6
 # Assumed: a judge that reads 3,000 tokens and writes 150, at 0.15 and 0.60 US dollars a million; with pictures 8,000.
 PRICED = {"text": (3_000 * 0.15 + 150 * 0.60) / 1e6, "pictures": (8_000 * 0.15 + 150 * 0.60) / 1e6}
 WAYS = {
     "1 process, 1 endpoint": Site(cores=1, cpu=TEXT, gather=GATHER, usd=PRICED["text"], spread=0.5),
-    "2 cores, 4 endpoints": Site(endpoints=4, cpu=TEXT, look=LOOK, gather=GATHER, start=15, usd=PRICED["text"], spread=0.5),
+    "2 cores, 4 endpoints": Site(
+        endpoints=4, shards=2, cpu=TEXT, look=LOOK, gather=GATHER, start=15, usd=PRICED["text"], spread=0.5
+    ),
     "32 cores, 16 endpoints": Site(
-        endpoints=16, cores=32, cpu=TEXT, look=LOOK, gather=GATHER, start=30, usd=PRICED["text"], spread=0.5
+        endpoints=16, cores=32, shards=32, cpu=TEXT, look=LOOK, gather=GATHER, start=30, usd=PRICED["text"], spread=0.5
     ),
     "32 cores, 16 endpoints, pictures": Site(
         endpoints=16,
         cores=32,
+        shards=32,
         cpu=PICTURES,
         latency=6.0,
         look=LOOK,
@@ -185,7 +192,7 @@ WAYS = {
         spread=0.5,
     ),
     "256 cores, 64 endpoints": Site(
-        endpoints=64, cores=256, cpu=TEXT, look=LOOK, gather=GATHER, start=60, usd=PRICED["text"], spread=0.5
+        endpoints=64, cores=256, shards=256, cpu=TEXT, look=LOOK, gather=GATHER, start=60, usd=PRICED["text"], spread=0.5
     ),
 }
 
@@ -220,14 +227,16 @@ def paces() -> dict[int, list[Outcome]]:
     """The pace by the number of endpoints, for some numbers of cores."""
     # As many answers a second as 256 calls at once of 2 seconds each, and a quarter of the events.
     site = replace(WAYS["32 cores, 16 endpoints"], concurrency=64, latency=0.5)
-    return {cores: [simulate(replace(site, cores=cores, endpoints=n), 10**8) for n in ENDPOINTS] for cores in CORES}
+    return {
+        cores: [simulate(replace(site, cores=cores, shards=cores, endpoints=n), 10**8) for n in ENDPOINTS] for cores in CORES
+    }
 
 
 def picture(found: dict[int, list[Outcome]]) -> str:
     """The paces as SVG, both axes by powers of ten; each mark has the colour of what is fullest there."""
     from math import log10
 
-    colors = {"endpoints": "#1f77b4", "cores": "#d62728", "gathering": "#2ca02c", "looking": "#9467bd", "disk": "#8c564b"}
+    colors = {"endpoints": "#1f77b4", "cores": "#d62728", "gathering": "#2ca02c", "reading": "#9467bd", "disk": "#8c564b"}
     least, most = 50.0, 40_000.0
 
     def at(endpoints: int, pace: float) -> tuple[float, float]:
@@ -250,7 +259,7 @@ def picture(found: dict[int, list[Outcome]]) -> str:
         for (x, y), outcome in zip(points, outcomes, strict=True):
             parts.append(f'<circle cx="{x:.0f}" cy="{y:.0f}" r="4" fill="{colors[outcome.bottleneck]}"/>')
         parts.append(f'<text x="{points[-1][0] + 8:.0f}" y="{points[-1][1] + 4:.0f}">{cores} cores</text>')
-    for number, name in enumerate(("endpoints", "cores", "gathering")):
+    for number, name in enumerate(("endpoints", "cores", "gathering", "reading")):
         y = 40 + 18 * number
         parts.append(f'<circle cx="80" cy="{y}" r="4" fill="{colors[name]}"/><text x="90" y="{y + 4}">fullest: {name}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"

@@ -1,4 +1,4 @@
-"""What turns a state of the screen into text. `prill.make_captioner("ocr")` makes one by name."""
+"""Captioners: an observation in, text out. `prill.make_captioner("ocr")` makes one by name."""
 
 from __future__ import annotations
 

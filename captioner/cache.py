@@ -1,4 +1,4 @@
-"""Captions kept on disk, so that no screenshot is read twice."""
+"""An on-disk cache of captions, keyed by the hash of the screenshot."""
 
 from __future__ import annotations
 

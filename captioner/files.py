@@ -1,4 +1,4 @@
-"""Caption files: JSON Lines, one caption a picture, by the hash of its content; and the captioner that reads them.
+"""Caption files (JSON Lines, keyed by image hash) and the captioner that reads them.
 
 A file holds the captions of one captioner, or of one person who has looked through them (`choice`).
 """
@@ -47,12 +47,12 @@ class Caption:
 
     @property
     def key(self) -> str:
-        """What a log asks for besides the id: the id is the content already."""
+        """The verdict log's key: the id is the content hash already."""
         return ""
 
     @property
     def evaluator(self) -> str:
-        """Who made it: what a log asks for."""
+        """Who made the caption, as the log wants it."""
         return self.captioner
 
 
@@ -93,7 +93,7 @@ def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
 
 
 def read_decisions(path: str | os.PathLike[str]) -> dict[str, Caption]:
-    """What a person decided about captions, by picture; nothing where there is no file, or an empty one. Raises InputError."""
+    """Reads a person's caption decisions by picture; empty without a file. Raises InputError."""
     if not os.path.exists(path) or not os.path.getsize(path):
         return {}
     newest = {caption.id: caption for caption in read_captions(path)}

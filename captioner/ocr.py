@@ -1,4 +1,4 @@
-"""The text on a screenshot, read by an OCR engine on the CPU, in the order in which a person reads it."""
+"""OCR on the CPU: the text of a screenshot in reading order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What captioning would take, found out without a call and without a file."""
+"""Dry run of captioning: counts and cost, without calling a model or writing a file."""
 
 from __future__ import annotations
 

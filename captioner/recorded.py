@@ -1,4 +1,4 @@
-"""What was recorded with a state: its caption, or its text in place of one."""
+"""Captioners that return what the observation already holds: its caption or its text."""
 
 from __future__ import annotations
 

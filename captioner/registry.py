@@ -1,4 +1,4 @@
-"""Captioners by name: what turns a state into text."""
+"""The registry of captioners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows to train a captioner on: what a strong model wrote about screenshots, sieved, looked through by people if wanted.
+"""Training rows for a captioner: descriptions by a strong model, filtered and optionally reviewed.
 
 arXiv 2404.06474 had 1,263 pairs: descriptions by a strong model, pages in other languages than English left out by language
 detection on their OCR text, wrong ones mended or removed by hand. Here besides: near-duplicates are left out before anything
@@ -51,7 +51,7 @@ CAPTIONS, DECISIONS, ROWS, DROPPED, REPORT = (
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSpec(Config):
-    """What becomes a row."""
+    """Settings of a captioner's training rows."""
 
     language: Annotated[Literal["english", "any"], Meta(description="pages in other languages are left out")] = "english"
     # Bits of 256 that differ. Of 117,000 pairs among 484 recorded screenshots of web tasks, pairs looked at by eye were up to
@@ -73,6 +73,15 @@ class TrainingTally:
     rows: int = 0
     mended: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+
+
+def _check_folder(root: Path) -> None:
+    """Raises UsageError where it is a file, or holds rows of something else."""
+    if root.exists() and not root.is_dir():
+        raise UsageError(f"{root}: is a file; training data are a folder", parameters=("output",))
+    Checksums(root).check(but=[ROWS, DROPPED, REPORT])  # those are made of the others, again in the end
+    if (root / ROWS).exists() and not (root / CAPTIONS).exists():
+        raise UsageError(f"{root}: holds {ROWS} of something else; choose another folder", parameters=("output",))
 
 
 async def training_data(
@@ -106,11 +115,7 @@ async def training_data(
     """
     spec, root = spec or TrainingSpec(), Path(folder)
     expect_place(folder, "training data, a folder,")
-    if os.path.exists(root) and not root.is_dir():
-        raise UsageError(f"{folder}: is a file; training data are a folder", parameters=("output",))
-    Checksums(root).check(but=[ROWS, DROPPED, REPORT])  # those are made of the others, again in the end
-    if os.path.exists(root / ROWS) and not os.path.exists(root / CAPTIONS):
-        raise UsageError(f"{folder}: holds {ROWS} of something else; choose another folder", parameters=("output",))
+    _check_folder(root)
     with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
         check_output(root / CAPTIONS, "captions", paths, continued=asking.get("resume", True))
         make_folder(root / CAPTIONS)
@@ -209,7 +214,7 @@ class _Sieve:
         self._ids: set[str] = set()
 
     def passes(self, picture: ScreenshotFile) -> bool:
-        """Whether a picture is worth asking about; where it is not, that is noted."""
+        """Tells whether a picture is worth captioning, and notes the reason where it is not."""
         try:
             id, bits = image_id(picture.path), image_hashes(picture.path)
         except InputError as error:
@@ -315,7 +320,7 @@ _NAMES = re.compile(r"""^\s*(?:\[[^\]\n]*\]\s*)?\w+ (?:'((?:[^'\\\n]|\\.)*)'|"((
 
 
 def is_english(text: str) -> bool | None:
-    """Whether a text is English; None where there is too little of it to tell, and it should count as English.
+    """Tells whether a text is English; None where it is too short to tell.
 
     A rule, not a model. It is not English when more than a fifth of its letters are of another script than the Latin one, or
     when frequent words of other languages outnumber those of English, or, where it has none of English, when more than 4 % of

@@ -1,4 +1,4 @@
-"""A vision-language model that describes the screen: any model of prill, with the paper's request and, if wanted, OCR.
+"""A vision-language model as captioner, with the paper's prompt and optional OCR text.
 
 Three presets. `prill` asks for a dense description in hierarchical Markdown, at temperature 0: what arXiv 2404.06474 asked of
 the model that wrote its training data. `paper` is how its own captioner, fine-tuned on them, is asked: a short request, and
@@ -50,7 +50,7 @@ class _Scales(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class VLMCaptioner:
-    """What a vision-language model writes about the screenshot. It is asked about the picture, and never told the goal.
+    """Captions a screenshot with a vision-language model, which is never told the goal.
 
     A caption that is cut by `max_tokens`, also with twice as many, ends with `CUT`. The same picture is asked about once by
     one object (of the last 1,000); the model's own cache of replies, or a caption file, keeps captions for longer. Image

@@ -1,4 +1,4 @@
-"""Writes what a loader reads as a folder in prill's own formats, with the images inside."""
+"""Converts a recording in another format to a prill folder with its images."""
 
 from __future__ import annotations
 

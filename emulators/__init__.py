@@ -1,4 +1,4 @@
-"""Environments that agents act in, each with its own oracle. `prill.environment("miniwob", images=…)` makes one by name."""
+"""Environments with their oracles. `prill.environment("miniwob", images=…)` makes one by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments of one's own (`module:Object`, `file.py:Object`) and of other packages, as configurations."""
+"""User-defined environments (`module:Object`, `file.py:Object`) and environments of other packages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FILLED = ("images",)
 
 @dataclass(frozen=True, kw_only=True)
 class OwnEnvironmentConfig(GoalsConfig):
-    """An environment of one's own: `OwnEnvironmentConfig(name="mine.py:Shop", goal=["one", "two"], options={"size": 3})`.
+    """Your own environment: `OwnEnvironmentConfig(name="mine.py:Shop", goal=["one", "two"])`.
 
     In tables and on the command line its options stand beside `tasks` and `goal`.
     """

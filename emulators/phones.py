@@ -1,4 +1,4 @@
-"""What the phones share: a device for each worker."""
+"""Shared by the phone environments: one device for each worker."""
 
 from __future__ import annotations
 

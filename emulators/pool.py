@@ -1,4 +1,4 @@
-"""Several environments (phones, simulators, browsers) lent to episodes, each to one at a time; broken ones are set aside."""
+"""A pool of environments: each serves one episode at a time, and broken ones are removed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Pool(Generic[E]):
 
     @property
     def size(self) -> int:
-        """How many are in use or may be lent."""
+        """The number of environments in use or available."""
         return len(self._all) - len(self._set_aside)
 
     @contextlib.asynccontextmanager

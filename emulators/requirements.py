@@ -1,4 +1,4 @@
-"""What a platform needs of the machine, as `prill devices` lists it."""
+"""Platform requirements, as `prill devices` lists them."""
 
 from __future__ import annotations
 

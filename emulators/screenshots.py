@@ -1,4 +1,4 @@
-"""Screenshots: kept as files, named by content, so that a state seen twice is one file; measured; and waited for.
+"""Stores screenshots by content hash, measures them, and waits for a stable one.
 
 A screen is looked at when it has stopped moving: when two pictures of it show the same.
 """
@@ -71,7 +71,7 @@ async def settled_picture(take: Callable[[], Awaitable[bytes]], *, gap: float, t
 
 
 def same_screen(one: bytes, other: bytes) -> bool:
-    """Whether two PNG files differ in nothing but the status bar, or in a spot no larger than a cursor.
+    """Tells whether two PNG files differ only in the status bar or in a cursor-sized spot.
 
     Raises EnvironmentFailedError when one of them is damaged.
     """

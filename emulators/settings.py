@@ -1,4 +1,4 @@
-"""What a run has to know of an environment: its configuration, and the setting that this makes.
+"""The interface between an environment's configuration and the run that uses it.
 
 Each environment has a configuration in its own package, with its tasks and all its options. `EnvironmentConfig.read` finds the
 right one by name; `module:Object` and `file.py:Object` are environments of one's own.
@@ -34,7 +34,7 @@ _OWN = "prill.emulators.own:OwnEnvironmentConfig"
 
 
 async def nothing() -> None:
-    """What a setting without anything shared has to close."""
+    """Closes nothing, for settings that share nothing."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _no_model(model: ModelLike) -> LanguageModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Playing:
-    """What a run tells its environment.
+    """What a run passes to its environment.
 
     Attributes:
         images: The folder for screenshots.
@@ -95,7 +95,7 @@ class Playing:
 
     @property
     def copies(self) -> int:
-        """How many environments are made."""
+        """The number of environments."""
         return self.workers or 1
 
 
@@ -225,7 +225,7 @@ class EnvironmentConfig(Config, ABC):
         )
 
     def known_sites(self) -> str:
-        """The sites that an agent is told of, in words."""
+        """The sites that an agent is told about, as text."""
         return ""
 
     def more(self) -> dict[str, Any]:

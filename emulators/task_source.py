@@ -1,4 +1,4 @@
-"""Which tasks are played: names, numbers and ranges, task files, the paper's lists, and goals."""
+"""Task selection: names, numbers, ranges, task files, the paper's lists, and goals."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _KEYS = tuple(field.name for field in fields(TaskLine))
 
 @dataclass(frozen=True, kw_only=True)
 class GoalsConfig(EnvironmentConfig):
-    """An environment whose tasks are goals in words: a file, a list of the paper, or goals that are given."""
+    """Tasks given as goals: a file, one of the paper's lists, or texts."""
 
     tasks: Annotated[
         str | Path | Sequence[Task | TaskLine | Mapping[str, Any] | str] | None,

@@ -23,7 +23,7 @@ class Widget:
 
     @property
     def centre(self) -> Point:
-        """Where a tap on it goes, as fractions of the screen."""
+        """The middle of the widget, as fractions of the screen."""
         left, top, right, bottom = (min(1.0, max(0.0, side)) for side in self.box)
         return (left + right) / 2, (top + bottom) / 2
 

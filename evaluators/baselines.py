@@ -1,4 +1,4 @@
-"""Judges without a model, for comparison: constants, and the agent's own word."""
+"""Baseline judges without a model: constants and the agent's self-report."""
 
 from __future__ import annotations
 

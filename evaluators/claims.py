@@ -1,4 +1,4 @@
-"""What an agent's answer says of its own success.
+"""Detects whether an agent's answer claims success or failure.
 
 It is read clause by clause, in English, German, French, Spanish and Chinese: an admission ("I was unable to log in"), a claim
 ("the order was placed"), or neither, as most answers are. Quotations are other people's words, and "no errors" is no error. An
@@ -51,7 +51,7 @@ def _phrases() -> _Phrases:
 
 
 def parse_stance(answer: str) -> tuple[Stance, str]:
-    """What an answer says of the agent's success, and why that is read from it."""
+    """Parses an answer's claim about success, with the reason for that reading."""
     phrases = _phrases()
     text = answer.strip().replace("’", "'").casefold().replace("can't", "cannot")
     if not text or (_NO_ANSWER.fullmatch(text) and not phrases.claim.search(text)):

@@ -1,4 +1,4 @@
-"""Several judges as one: a vote, a weighted ensemble, and a cascade that asks the dear one only where the cheap one is unsure.
+"""Combined judges: vote, weighted ensemble, and cascade from a cheap to an expensive judge.
 
 A judge that could not judge abstains. The combination has a verdict only when those who abstained could not have changed
 it; else it is unscored itself. What each judge said is kept in the verdict's `opinions`.
@@ -55,7 +55,7 @@ class _Combined:
         return EvaluatorInfo(self.name, "1", " + ".join(models) or None, content_hash(*prompts) if prompts else None, params)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """Those of all judges."""
+        """The screenshots of all judges."""
         return sorted({path for judge in self.judges for path in judge.screenshots(trajectory)})
 
     def estimate(self, trajectory: Trajectory) -> Usage:
@@ -84,7 +84,7 @@ class _Combined:
 
 
 def opinion(verdict: Verdict) -> Opinion:
-    """What a verdict says, in short."""
+    """A verdict in short form."""
     info = verdict.evaluator
     judge = f"{info.name} ({info.model})" if info.model else info.name
     return Opinion(
@@ -258,7 +258,7 @@ def cascade_inside(judge: Evaluator) -> Cascade | None:
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """What a cascade saved: of `judged` trajectories `escalated` went on to the second judge.
+    """Savings of a cascade: of `judged` trajectories, `escalated` went to the second judge.
 
     `calls` and `usd` are what the second judge would have cost there, by its mean over those it judged; None: unknown.
     """

@@ -1,4 +1,4 @@
-"""What a judge is shown of a trajectory: the request, numbered actions, states with their addresses, the agent's claims.
+"""Builds the evidence for a judge: goal, numbered actions, states with URLs, the agent's claims.
 
 Text comes as quotations, each between marks that no page can know.
 """

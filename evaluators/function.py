@@ -1,4 +1,4 @@
-"""A function as a judge: `prill.as_judge` makes a whole judge of `async def f(trajectory) -> bool | float | Verdict`."""
+"""`prill.as_judge`: makes a judge of `async def f(trajectory) -> bool | float | Verdict`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a judge concluded, the one place where that becomes a verdict, and what judges that ask a model share."""
+"""Judgements and how they become verdicts; shared code of judges that call a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels and verdicts by trajectory, as every figure needs them: one source, one judge, and folds that never split a task."""
+"""Selects labels and verdicts by trajectory, and makes folds that never split a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges by name: the same description makes a judge from Python keywords, a TOML or JSON table, or the command line.
+"""The registry of judges: keywords, TOML tables and flags make the same judge.
 
 A description has the judge's name under `name`, and its options beside it: those of the judge, those of the model it
 asks (`base_url`, `budget_usd`, …), and those that go around any judge (`JudgeWrappers`).

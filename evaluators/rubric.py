@@ -1,4 +1,4 @@
-"""Rubric judge: weighted criteria, each met or not by a state that can be looked up (after arXiv 2604.06240).
+"""The rubric judge: weighted criteria, each supported by a cited state (after arXiv 2604.06240).
 
 First rubrics and the files that people write them in, then what a model finds of each criterion and how a score comes of it,
 then the judge.

@@ -1,4 +1,4 @@
-"""Per-step judge: what each action did for the goal, from the states before and after it (arXiv 2404.06474, 3 and 4.3)."""
+"""The step judge: a label for each action, from the states around it (arXiv 2404.06474, 3 and 4.3)."""
 
 from __future__ import annotations
 

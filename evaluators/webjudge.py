@@ -1,4 +1,4 @@
-"""WebJudge: key points of the goal, a rating of every frame by them, a verdict from what is left (arXiv 2504.01382)."""
+"""WebJudge: key points, a relevance score per frame, then the verdict (arXiv 2504.01382)."""
 
 from __future__ import annotations
 

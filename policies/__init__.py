@@ -1,4 +1,4 @@
-"""Policies: who acts. `prill.policy("react", model=…)` makes one by name."""
+"""Policies, the agents that act. `prill.policy("react", model=…)` makes one by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Auto-UI (arXiv 2309.11436) in its text form: what it is asked, and what it answers. Its points are (y, x), ours (x, y)."""
+"""Auto-UI (arXiv 2309.11436) in text form. Its points are (y, x), ours (x, y)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CogAgent as a policy: the 18B model (arXiv 2312.08914), the agent of arXiv 2404.06474, and the 9B model of December 2024.
+"""CogAgent as a policy: the 18B model (arXiv 2312.08914) and the 9B model of December 2024.
 
 Both were trained on one form of question, so these prompts are theirs. Any model with images can be asked, but only these
 answer in the form that is read here: a line "Grounded Operation: …", in words for the 18B model, as a call for the 9B model

@@ -1,4 +1,4 @@
-"""Reads the page text of the MiniWoB++ environment: `role "name" #place state`, one element a line, nested by indentation."""
+"""Parses MiniWoB++ page text: `role "name" #place state`, one element a line."""
 
 from __future__ import annotations
 

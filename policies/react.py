@@ -1,4 +1,4 @@
-"""The chain-of-thought actor of WebArena (arXiv 2307.13854; the actor of arXiv 2404.06474's retries), for web and phones.
+"""The chain-of-thought agent of WebArena (arXiv 2307.13854), for web and phones.
 
 It sees the page's text and its own last action, and no history. Differences: the prompts are our own, page text stands in
 quotations that no page can forge, and phones have verbs of their own (`read_phone_action`). Where an environment's text has no

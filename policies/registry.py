@@ -1,4 +1,4 @@
-"""Policies by name: those of this folder, of other packages, and your own (`module:Object`, `file.py:Object`)."""
+"""The registry of policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays recorded episodes again: demonstrations of people, or what any agent did, on the live environment."""
+"""Replays the actions of recorded episodes on a live environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small language model that chooses among the actions a page allows, by how likely it finds each: `click checkbox mo`.
+"""A small language model that picks the most likely of the allowed actions.
 
 It reads pages as the MiniWoB++ environment writes them. It can be taught: `demonstrate` tells what it was asked at a recorded
 step, and what it should have answered. Elements go by name, not by number, so that what the goal says can be copied.
@@ -38,7 +38,7 @@ _MAX_ELEMENTS, _MAX_VALUES, _MAX_CHARS, _REMEMBERED = 24, 3, 24, 2
 
 @dataclass(frozen=True, slots=True)
 class ActionChoice:
-    """One action that the page allows: how the model writes it, and what the environment is told."""
+    """An allowed action: as the model writes it, and as the environment gets it."""
 
     words: str
     action: Action
@@ -112,7 +112,7 @@ class SmallText:
         return Step(observation, choice.action)
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """What this policy is asked at that step, and the answer that is its action.
+        """The prompt of this policy at a step, and the answer that means its action.
 
         Raises:
             NoEvidenceError: The state has no text.

@@ -1,4 +1,4 @@
-"""prill judges what a digital agent did, and uses the judgement to make the agent better."""
+"""prill evaluates digital-agent trajectories and uses the verdicts to improve agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is handed over from Python, checked: records field by field, judges, lists. Each error says what to write instead."""
+"""Checks of arguments from Python: records, judges, lists. Each error says what to write instead."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_record(record: Trajectory | LabelRecord) -> None:
 
 
 def missing_image(path: str) -> str | None:
-    """What to say of a screenshot that is not a file; None where it is one."""
+    """The message for a screenshot that is not a file; None where it is one."""
     if os.path.isfile(path):
         return None
     from prill.config.registry import nearest
@@ -117,7 +117,7 @@ def _check_item(item: object, place: int, passed: tuple[type, ...]) -> None:
 
 
 def unwritable(value: object, writes: Callable[[object], object], at: str) -> str | None:
-    """Where in a value of plain types the first thing is that cannot be written, and of which type it is."""
+    """The path and type of the first value that cannot be written."""
     try:
         writes(value)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Faces of packages: the names that users need, each loaded from its module when it is first used."""
+"""Lazy package exports: each public name is imported from its module on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the library speaks: by `logging`, under `prill.…`; it prints nothing. The command shows warnings, and what is for users.
+"""Logging under `prill.…`; the library prints nothing.
 
 logging.getLogger("prill").setLevel(logging.INFO)  # in a program of yours: also what is for users
 """

@@ -1,4 +1,4 @@
-"""What the parts of prill ask of one another. Classes satisfy these by shape; nobody inherits to belong."""
+"""The protocols of prill, satisfied structurally: nothing needs to inherit from them."""
 
 from __future__ import annotations
 

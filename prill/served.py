@@ -1,4 +1,4 @@
-"""A local site that is there while a `with` block runs: served on ports of 127.0.0.1 from a thread of this process."""
+"""A local web site for the length of a `with` block, served from a thread."""
 
 from __future__ import annotations
 

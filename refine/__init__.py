@@ -1,4 +1,4 @@
-"""From verdicts to better agents."""
+"""Improving agents from verdicts."""
 
 from __future__ import annotations
 

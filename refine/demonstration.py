@@ -1,4 +1,4 @@
-"""What a step teaches where no policy is named: goal, history and state are the question, the action on one line the answer."""
+"""The default training example of a step: goal, history and state in, the action out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of training rows: a file for each kind, a manifest of what they were made of, a page about what was kept and lost.
+"""Writes a folder of training rows with a manifest and a page about what was kept.
 
 The folder appears when it is whole. One that this module wrote is replaced, any other is left alone.
 """

@@ -1,4 +1,4 @@
-"""Which recorded steps an agent learns from: those that a judge found good (filtered behavioural cloning, arXiv 2404.06474).
+"""Selects the steps to learn from (filtered behavioural cloning, arXiv 2404.06474).
 
 This module has the one rule for that; rows in the formats of trainers are made from what it keeps (`prill.refine.rows`).
 """

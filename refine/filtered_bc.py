@@ -1,4 +1,4 @@
-"""Filtered behavioural cloning in rounds: play, judge, keep what was judged good, train, play again on tasks held out.
+"""Filtered behavioural cloning in rounds: rollout, judge, filter, train, held-out evaluation.
 
 What plays comes in from outside (`StudyEnvironment`), and the folder of a study holds every stage: the same call goes on where the last
 one ended, and does nothing twice. Rounds after the first are played by what the round before made, and learn from the kept

@@ -1,4 +1,4 @@
-"""Rows in the words of each trainer: TRL's own, and those of LLaMA-Factory, ms-swift and axolotl made from them.
+"""Exports rows for TRL, LLaMA-Factory, ms-swift and axolotl.
 
 Checked by the loaders of TRL 1.16, LLaMA-Factory 0.9.5, ms-swift 4.6.0 and axolotl 0.19.0 (`make test-frameworks`).
 """

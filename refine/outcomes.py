@@ -1,4 +1,4 @@
-"""What came of the retries: the results file, and success after each attempt beside what wrong verdicts lost and what it cost.
+"""Reflexion results: success by attempt, losses by wrong verdicts, cost.
 
 The truth comes in here, after everything was decided: it is reported and nothing else.
 """

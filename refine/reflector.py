@@ -1,4 +1,4 @@
-"""Asks a model what to do otherwise next time: the reflection of arXiv 2404.06474, section 5, in our own words.
+"""Asks a model for a reflection after a failed attempt (arXiv 2404.06474, section 5).
 
 The model is told what the judge said of the attempt, never whether it truly succeeded.
 """

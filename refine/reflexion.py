@@ -1,4 +1,4 @@
-"""Reflexion with any judge (arXiv 2303.11366; the refinement of arXiv 2404.06474, section 5): attempt, verdict, lesson.
+"""Reflexion with any judge (arXiv 2303.11366): attempt, verdict, reflection.
 
 All tasks that go on are played, then judged, then reflected on, and so again; or one task after the other (`RetrySpec.order`).
 Each attempt goes through the one loop (`prill.episodes.loop`) and the one recorder (`prill.episodes.record`). Everything is

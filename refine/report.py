@@ -1,4 +1,4 @@
-"""What the page of a filter says: how much was kept and lost of each label, task, site and kind of action, and why.
+"""The page about a filter: kept and dropped steps by label, task, site and action, with reasons.
 
 Its look is in `report.html`.
 """

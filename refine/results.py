@@ -1,4 +1,4 @@
-"""What a study of filtered behavioural cloning came to: counts with intervals, arms compared on the same episodes.
+"""Results of a filtered-BC study: counts with intervals, arms compared on the same episodes.
 
 Everything is read from the recordings, so the tables say what was played. `write_results` leaves tables and pictures beside
 them.

@@ -1,4 +1,4 @@
-"""Trying a task again while a judge says failure: what to do next, when to stop, and which attempt is the answer.
+"""The retry rule: whether to try again, when to stop, and which attempt to return.
 
 A judge is wrong at times. A right attempt that it calls a failure is done again, and often broken (arXiv 2404.06474 found
 this to hurt more than the opposite); `keep_best`, a lower threshold and a second judge each guard against that. Nothing here

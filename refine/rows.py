@@ -1,4 +1,4 @@
-"""Training rows of filtered steps, as TRL reads them: demonstrations, judged examples (KTO) and pairs (DPO).
+"""Training rows for TRL from filtered steps: demonstrations, KTO examples and DPO pairs.
 
 A row's question is what the policy would have sent at that step, and its answer the reply that is the recorded action, so a
 policy that is trained on it meets nothing new when it acts. With images, the content of every message is a list of parts.

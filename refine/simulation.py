@@ -1,4 +1,4 @@
-"""How good a judge must be for retries to help: attempts and verdicts drawn at random, for each way of retrying.
+"""Simulates how good a judge must be for retries to help.
 
 Attempts at a task are drawn independently, by a success rate or from what was recorded; a verdict hangs on the attempt's truth
 and on nothing else. Real lessons make later attempts better, and real verdicts on one task err alike, so this is a guide.

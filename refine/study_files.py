@@ -1,4 +1,4 @@
-"""The files of a study of filtered behavioural cloning, held to what the study wrote (see `prill.io.checksums`).
+"""The files of a filtered-BC study, verified by checksums (see `prill.io.checksums`).
 
 The record of the study's folder has its settings and what its rounds made. Each folder of recordings has a record of its own,
 which also says where in the study it belongs, so that what two arms played cannot change places.

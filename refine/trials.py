@@ -1,4 +1,4 @@
-"""Success within so many attempts at a task and seed, by task and category, and whether more attempts truly gain.
+"""Success within k attempts by task and category, and whether more attempts help.
 
 `completion` is that of structured reflection (arXiv 2310.08740): solved is what some attempt among the first T solved.
 """

@@ -1,4 +1,4 @@
-"""Other people's recordings: one format a module.
+"""Readers for recordings of other tools, one format a module.
 
 A module has `load(source)`, which gives trajectories, and `load_labels(source)` where the format carries labels; further
 parameters of `load` are options of the format. See CONTRIBUTING.md.

@@ -192,7 +192,7 @@ def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
 
 def detect_platform(folder: Path, *, unknown: Platform | None = None) -> Platform:
-    """What meta.json says under `platform` or `domain`; else what the path says; else `unknown`.
+    """The platform by meta.json (`platform`, `domain`), else by the path; else `unknown`.
 
     In the path, the deepest folder counts that has a word beginning with web, android or ios: `runs/webarena_gpt4` is web,
     `website/android_runs` is android. Raises UsageError when nothing says it, or a folder's name says two.

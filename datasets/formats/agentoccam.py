@@ -1,4 +1,4 @@
-"""What three people said of AgentOccam's 812 WebArena runs (arXiv 2410.13825): 1 correct, 0.5 partially correct, 0 incorrect.
+"""Annotations of AgentOccam's 812 WebArena runs (arXiv 2410.13825): 1, 0.5 or 0 by three people.
 
 The file is CSV, UTF-8 with a byte order mark: the task, then for each person a grade and a note, then the average; the last
 line holds the averages and is no task. Ids are the task numbers, "0" to "811".

@@ -100,7 +100,7 @@ def _labels(row: _Labels) -> Iterator[LabelRecord]:
 def load_reference_verdicts(
     folder: str | PathLike[str], judge: str, *, as_recorded: bool = False
 ) -> Iterator[Verdict | BadLine]:
-    """What a reference judge said, such as `webjudge_7B`: its recorded replies, read again as prill reads replies.
+    """Loads a reference judge's recorded replies, such as `webjudge_7B`, parsed as prill does.
 
     A reply that holds no verdict is unscored. `as_recorded` takes the verdict that was recorded beside the reply instead.
     Raises UsageError, after the last row, when the folder has no such judge.

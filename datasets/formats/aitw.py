@@ -1,4 +1,4 @@
-"""Android in the Wild (arXiv 2307.10088): people's episodes on phones.
+"""Android in the Wild (arXiv 2307.10088): episodes recorded by people on phones.
 
 Read are TFRecord files of TF-Examples, one a step (gzip or plain; TensorFlow is not needed), and JSON or JSON Lines with the
 same keys: a list of steps, a list of episodes of steps, or one step a line. Values may be single, in lists of one, flat or

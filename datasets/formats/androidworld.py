@@ -1,4 +1,4 @@
-"""AndroidWorld runs (arXiv 2405.14573): some told by the agent as one narrative, some as steps with the visible elements.
+"""AndroidWorld runs (arXiv 2405.14573), as narratives or as steps with visible elements.
 
 The folder holds `trajectories.jsonl.gz` and `labels.jsonl.gz`. The two groups come from different agents with
 very different success rates: `metadata["evidence"]` is `narrative` or `steps`, and figures of the two should not be pooled.

@@ -1,1 +1,1 @@
-"""What several formats share: tables of records, images, chats, calls of tools."""
+"""Shared helpers of the format readers: records, images, chats, tool calls."""

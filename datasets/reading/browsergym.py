@@ -1,4 +1,4 @@
-"""What recordings of BrowserGym agents share, whatever file they come from: action strings, steps, the outcome, task ids."""
+"""Shared by BrowserGym formats: action strings, steps, outcomes, task ids."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Summary:
 
     @property
     def broke_off(self) -> str | None:
-        """Why the run stopped before its end. A run that has an end keeps in `err_msg` what the agent got wrong on its way."""
+        """The error that ended the run early; None where it ended by itself."""
         return None if self.terminated or self.truncated else self.err_msg or None
 
 

@@ -23,7 +23,7 @@ from prill.types import Action, Observation, Step
 
 @dataclass(frozen=True)
 class ImageUrl:
-    """Where the picture of a part is: a data URL or an address."""
+    """The URL of an image part: a data URL or an address."""
 
     url: str
 

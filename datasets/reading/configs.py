@@ -1,4 +1,4 @@
-"""A WebArena task's configuration as its programs render it: one `key: value` a line, values as Python writes them."""
+"""Parses a WebArena task configuration in the rendered `key: value` form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEYS = re.compile(
 
 
 def config_values(text: str) -> dict[str, str]:
-    """A task's configuration as WebArena renders it, one `key: value` a line, with each value as it is written."""
+    """Splits a rendered WebArena configuration, one `key: value` a line, into its values."""
     parts = _KEYS.split(text)
     values: dict[str, str] = {}
     for key, value in zip(parts[1::2], parts[2::2], strict=True):

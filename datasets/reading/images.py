@@ -1,4 +1,4 @@
-"""Images inside other people's records (HTML, TFRecords, data URLs): written out as files, in folders that may be temporary."""
+"""Extracts images embedded in records (HTML, TFRecords, data URLs) to files."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class RecordImages:
         self._folder = self._store.new()
 
     def file(self, url: str) -> str | None:
-        """The path of the image that a data URL or a relative path stands for; None for an address in the network.
+        """The path of the image for a data URL or a relative path; None for a network address.
 
         Raises InputError for what is no PNG, JPEG, WebP or GIF, is too large, or names a file outside the folder.
         """

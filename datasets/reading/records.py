@@ -1,4 +1,4 @@
-"""Rows of other people's data sets: JSON Lines, plain or gzip, in fields of their own. A broken one is an item, not the end."""
+"""Reads JSON Lines rows with foreign fields; a broken row is an item, not the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DATE = re.compile(r"(?<!\d)((?:19|20)\d\d)(-?)(\d\d)\2(\d\d)[T@_ ](\d\d)([-:_]?
 
 
 def read_rows(path: str | PathLike[str], row: type[Row], make: Callable[[Row], Iterable[Item]]) -> Iterator[Item | BadLine]:
-    """What `make` gives for every row of a file; fields that `row` does not name are passed over.
+    """Yields `make(row)` for each row of a file; fields that `row` does not declare are ignored.
 
     A row that does not fit, or for which `make` raises InputError, comes as one BadLine with its place; so does all that a
     damaged archive loses.

@@ -1,4 +1,4 @@
-"""Pickles read as plain data. Nothing of them is ever run or imported: whatever they name becomes a stand-in.
+"""Reads pickles as plain data: nothing is imported or executed.
 
 A pickle is a program that may call any function it names. Here every name gives `StandIn`, which keeps what it is given
 and does nothing, so a hostile file can only hold nonsense.
@@ -60,7 +60,7 @@ class StandIn:
 
 
 def load_pickle(path: str | PathLike[str], *, largest: int = _LARGEST, most_steps: int = _MAX_STEPS) -> Any:
-    """What a pickle file, plain or gzip, holds: built-in values and `StandIn`. Raises InputError where it is broken.
+    """Loads a pickle, plain or gzip, as built-in values and `StandIn`. Raises InputError.
 
     So it does for more bytes or opcodes than that.
     """

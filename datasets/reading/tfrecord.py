@@ -1,4 +1,4 @@
-"""TFRecord files and the tf.train.Example records in them, read without TensorFlow.
+"""Reads TFRecord files of tf.train.Example without TensorFlow.
 
 A TFRecord is: length (8 bytes), checksum of the length (4), data, checksum of the data (4); all little-endian, the checksum
 a masked CRC-32C. An Example is a protocol buffer: a map from names to lists of bytes, floats or integers.

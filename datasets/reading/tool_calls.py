@@ -1,4 +1,4 @@
-"""Tool calls of agents (`click`, `browser_navigate`, `computer` with an `action` argument) read into actions."""
+"""Converts tool calls (`click`, `browser_navigate`, `computer`) to actions."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def tool_action(name: str, arguments: Mapping[str, object] | str, size: tuple[fl
 
 
 def detect_kind(name: str) -> str:
-    """The kind of action that a tool's name stands for, whatever is written before it."""
+    """The action kind of a tool's name, without its prefix."""
     word = _CAMEL_CASE.sub("_", _PREFIX.sub("", name.strip())).lower().replace("-", "_")
     return KINDS.get(word) or KINDS.get(_FAMILY.sub("", word), "other")
 

@@ -1,4 +1,4 @@
-"""An Android phone over adb alone: no server to install, and nothing on the phone but its own programs.
+"""The adb backend for Android: no server on the host and nothing installed on the phone.
 
 The adb server is spoken to over its socket: a command takes milliseconds, where starting the adb program takes tens of them.
 Only what the socket cannot do goes through the program: starting the server, and the emulator's console with its token.
@@ -40,7 +40,7 @@ _started: set[int] = set()
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What a command printed, and its exit status."""
+    """The output and exit status of a command."""
 
     out: bytes
     err: bytes
@@ -262,7 +262,7 @@ class AdbPhone:
         await self._adb.detach()
 
     async def size(self) -> Size:
-        """What `wm size` says: the override where there is one."""
+        """The screen size by `wm size`; an override wins."""
         printed = await self._run("wm size")
         sizes = {kind: (int(width), int(height)) for kind, width, height in _SIZE.findall(printed.text)}
         size = sizes.get("Override") or sizes.get("Physical")
@@ -271,7 +271,7 @@ class AdbPhone:
         return size
 
     async def screenshot(self) -> bytes:
-        """What `screencap` gives."""
+        """A screenshot by `screencap`."""
         return whole_png((await self._run("screencap -p")).out)
 
     async def tree(self) -> str | None:

@@ -1,4 +1,4 @@
-"""An Android phone over an Appium 3 server with its UiAutomator2 driver, through Appium's own Python client."""
+"""The Appium backend for Android: Appium 3 with UiAutomator2, through Appium's Python client."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class AppiumSession:
         await self._run("session", lambda: self._open(capabilities, timeout), timeout)
 
     async def do(self, what: str, do: Callable[[WebDriver], T]) -> T:
-        """What the call gives; `what` names it in messages."""
+        """Calls the driver; `what` names the call in messages."""
         driver = self._driver
         if driver is None:
             raise UsageError("the session was not started")
@@ -238,12 +238,12 @@ class AppiumPhone:
             await self._adb.detach()
 
     async def size(self) -> Size:
-        """What the driver says of the window."""
+        """The window size by the driver."""
         size = await self._do("size", lambda driver: driver.get_window_size())
         return int(size["width"]), int(size["height"])
 
     async def screenshot(self) -> bytes:
-        """What UiAutomator2 gives."""
+        """A screenshot by UiAutomator2."""
         return whole_png(base64.b64decode(await self._do("screenshot", lambda driver: driver.get_screenshot_as_base64())))
 
     async def tree(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Virtual devices: a copy of an AVD that is started, waited for, kept as a snapshot, ended and deleted.
+"""Android virtual devices: cloned, started, snapshotted, stopped and deleted.
 
 The copy lies in a folder of its own, so the AVD that it is taken from is only read, and may be in use meanwhile.
 """
@@ -40,7 +40,7 @@ _RELATIVE = re.compile(r"(?m)^path\.rel\s*=.*\n?")
 
 
 def avd_home() -> Path:
-    """Where the emulator looks for AVDs: $ANDROID_AVD_HOME, $ANDROID_USER_HOME/avd, else ~/.android/avd."""
+    """The AVD folder: $ANDROID_AVD_HOME, $ANDROID_USER_HOME/avd, else ~/.android/avd."""
     if folder := os.environ.get("ANDROID_AVD_HOME"):
         return Path(folder)
     return Path(os.environ.get("ANDROID_USER_HOME") or Path.home() / ".android") / "avd"
@@ -155,13 +155,13 @@ class Avd:
 
     @property
     def serial(self) -> str:
-        """What adb calls the device; one has to be running."""
+        """The adb serial number of the running device."""
         if self._port is None:
             raise UsageError(f"no copy of {self.name} is running")
         return f"emulator-{self._port}"
 
     async def fresh(self) -> str:
-        """The serial number of a device in its first state; the one before is gone.
+        """Restores a device to its first state and returns its serial number.
 
         Raises:
             EnvironmentFailedError: The emulator does not start or boot.

@@ -1,4 +1,4 @@
-"""Android as a configuration."""
+"""Configuration of the Android environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An Android phone or emulator that agents act on, through Appium or through adb alone.
+"""The Android environment, over Appium or adb.
 
     environment = Android(folder, AndroidSpec(device="emulator-5554"))
     environment = Android(folder, AndroidSpec(backend="appium", avd="Pixel_4"))

@@ -1,4 +1,4 @@
-"""What an Android phone is asked to do, by any of its backends (`appium.py`, `adb.py`), and what they share."""
+"""The interface of Android backends (`appium.py`, `adb.py`) and their shared code."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _PNG, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 
 
 class PhoneLostError(EnvironmentFailedError):
-    """The session with the phone is gone, or hangs; a new one may work.
+    """The phone session ended or hangs; a new one may work.
 
     `sent` is True when what was asked for may have been carried out all the same.
     """
@@ -163,7 +163,7 @@ class Phone(Protocol):
 
 
 def parse_start(start_url: str) -> Start:
-    """What a task's `start_url` opens: `app:com.example`, `app:com.example/.Main` or a web address. Raises UsageError."""
+    """Parses `app:com.example`, `app:com.example/.Main` or a web address. Raises UsageError."""
     match = _START.fullmatch(start_url)
     if match is None:
         raise UsageError(f"start_url {start_url!r}: expected app:<package>, app:<package>/<activity> or http(s)://…")

@@ -1,4 +1,4 @@
-"""The UI tree of an Android screen, as UiAutomator writes it, read into elements."""
+"""Parses UiAutomator's XML hierarchy into widgets."""
 
 from __future__ import annotations
 

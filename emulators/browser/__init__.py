@@ -1,1 +1,1 @@
-"""Any web page in Chromium."""
+"""A web browser (Chromium) as an environment."""

@@ -1,4 +1,4 @@
-"""What an agent does on a page, as a person would: real mouse and key events at the place where the element is.
+"""Executes actions on a page with real mouse and keyboard events.
 
 An action on something that is not there, has no room on the page or cannot take it does nothing. As in WebArena, typing
 clicks the middle of the element and adds to what it holds (an agent that wants to replace it presses Control+a and Backspace
@@ -120,7 +120,7 @@ async def perform(page: Page, session: CDPSession, action: Action, element: Brow
 
 
 async def click_at(page: Page, spot: Point, kind: str) -> None:
-    """Clicks at a place in CSS pixels, in the way of that kind of action."""
+    """Clicks at a point in CSS pixels with the action's kind of click."""
     button, count = OTHER_CLICKS.get(kind, ("left", 1))
     await page.mouse.click(*spot, button=button, click_count=count)
 
@@ -224,7 +224,7 @@ async def _element(session: CDPSession, place: BrowserElement | Point | None) ->
 
 
 async def element_at(session: CDPSession, place: Point) -> BrowserElement | None:
-    """What lies there, in CSS pixels of the window: an element, or the words in one."""
+    """The element or text at a point, in CSS pixels of the window."""
     node = await _sent(session, "DOM.getNodeForLocation", {"x": round(place[0]), "y": round(place[1])})
     return None if node is None else BrowserElement(session, node["backendNodeId"])
 

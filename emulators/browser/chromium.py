@@ -1,4 +1,4 @@
-"""The system's Chromium, headless, driven by Playwright. One process is shared; every episode gets a context of its own."""
+"""Headless Chromium driven by Playwright: one shared process, one context per episode."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ START_TIMEOUT, CALL_TIMEOUT, END_TIMEOUT = 60.0, 20.0, 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What a fresh context begins with.
+    """The initial state of a browser context.
 
     `storage_state` is a file of cookies and local storage as Playwright writes it; `geolocation` is latitude and longitude
     in degrees, and pages may then read it; `har` is where the network traffic is recorded once the context closes.

@@ -1,4 +1,4 @@
-"""Web pages as configurations: how they are shown, and tasks that begin at an address."""
+"""Configuration of web pages: viewport, observation, and tasks that start at a URL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAGES = frozenset({"tasks", "viewport", "whole_page", "pause", "traces"})
 
 @dataclass(frozen=True, kw_only=True)
 class PagesConfig(EnvironmentConfig, PageSpec):
-    """How pages are shown and waited for, as a run says it."""
+    """Settings of how pages are displayed and waited for."""
 
     viewport: Annotated[str | tuple[int, int], Meta(description="size of the window, such as 1280x720")] = "1280x720"  # type: ignore[assignment]
     traces: Annotated[bool, Meta(description="keep a Playwright trace of every episode, in the folder traces")] = False  # type: ignore[assignment]
@@ -35,7 +35,7 @@ class PagesConfig(EnvironmentConfig, PageSpec):
         object.__setattr__(self, "viewport", f"{int(width)}x{int(height)}")
 
     def shown(self) -> dict[str, Any]:
-        """How pages are shown, as ids of episodes know it."""
+        """The display settings as they appear in episode ids."""
         width, _, height = str(self.viewport).partition("x")
         return {"viewport": (int(width), int(height)), "whole_page": self.whole_page, "pause": self.pause}
 

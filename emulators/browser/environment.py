@@ -1,4 +1,4 @@
-"""A web browser as an environment: any page in headless Chromium, seen and driven as in WebArena (arXiv 2307.13854).
+"""The browser environment: any page, observed and driven as in WebArena (arXiv 2307.13854).
 
 An observation is a picture of the window and the text of the current tab: a line with the titles of all tabs, a line for
 whatever happened outside of the page (`! a dialog said 'Saved' and was answered OK`), an empty line, and the accessibility
@@ -70,7 +70,7 @@ class PageSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """What an environment on top of this one puts in.
+    """Extension points for environments built on this one.
 
     `prepare` gives the profile of an episode, before any page is opened: cookies, place, network record. `real_url` maps an
     address that the agent or the task names to the host that serves it, `public_url` maps back what observations show.

@@ -1,4 +1,4 @@
-"""When a page is ready to be looked at: it has stopped loading and changing, or has had time enough."""
+"""Waits until a page has stopped loading and changing, within a time limit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STILL = """([quiet, limit]) => new Promise((done) => {
 
 
 class Traffic:
-    """The requests of one page that are under way."""
+    """The pending requests of one page."""
 
     def __init__(self, page: Page) -> None:
         self._began: dict[Request, float] = {}
@@ -57,12 +57,12 @@ class Traffic:
 
     @property
     def navigating(self) -> bool:
-        """Whether another document was asked for and has not begun to arrive."""
+        """Tells whether a navigation was requested and has not begun to arrive."""
         return any(request.is_navigation_request() and _is_main(request) for request in self._began)
 
     @property
     def busy(self) -> bool:
-        """Whether something is being loaded that may soon be there."""
+        """Tells whether something is loading that may soon arrive."""
         return any(time.monotonic() - began < _LONG_POLL for began in self._began.values())
 
 

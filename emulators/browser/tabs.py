@@ -1,4 +1,4 @@
-"""The tabs of one episode: which one the agent is in, and what happened outside of the pages, told in words.
+"""The tabs of one episode: the active tab, and events outside the page such as dialogs.
 
 Every dialog is answered with OK, a prompt with the text it proposes, and a page that asks whether to leave is left. A new
 tab becomes the current one. Downloads are kept in a folder, or refused without one. A file chooser is left alone.
@@ -77,11 +77,11 @@ class Tabs:
         return self._failed.get(page, page.url) if page.url.startswith("chrome-error:") else page.url
 
     def note(self, text: str) -> None:
-        """Something the agent is to be told with the next observation."""
+        """Adds a note to the agent's next observation."""
         self._notes.append(text)
 
     def notes(self) -> list[str]:
-        """What there is to tell since the last call; of many only the first."""
+        """Returns and clears the notes since the last call, at most the first few."""
         notes, self._notes = self._notes, []
         return notes if len(notes) <= MAX_NOTES else [*notes[:MAX_NOTES], f"and {len(notes) - MAX_NOTES} more like these"]
 

@@ -1,4 +1,4 @@
-"""What an agent sees of a tab as text, and the way back from the number of a line to its element.
+"""Renders a tab as text and maps element numbers in that text back to elements.
 
 The accessibility tree with the place of every node is read over CDP: a few calls for a page, none for a single node. Frames
 are part of it, those of other sites too (they have a process and a CDP session of their own), but not what those show of third

@@ -1,1 +1,1 @@
-"""BrowserGym's tasks."""
+"""BrowserGym tasks as an environment."""

@@ -1,4 +1,4 @@
-"""BrowserGym's tasks as a configuration."""
+"""Configuration of BrowserGym tasks."""
 
 from __future__ import annotations
 

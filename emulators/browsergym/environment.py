@@ -1,4 +1,4 @@
-"""Tasks of BrowserGym (MiniWoB, WebArena, WorkArena, AssistantBench, …) in prill's loop, with BrowserGym's own rewards.
+"""BrowserGym tasks (MiniWoB, WebArena, WorkArena, …) with BrowserGym's own rewards.
 
 BrowserGym has to be installed where prill is (extra `browsergym`), and the benchmark's package with it. An observation is its
 screenshot and its accessibility tree, a line an element: `[a1] role 'name', prop='value'`. Each environment is a process of

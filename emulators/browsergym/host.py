@@ -1,4 +1,4 @@
-"""The process in which BrowserGym runs: `python -m prill.emulators.browsergym.host`, one JSON request and reply a line.
+"""The child process that runs BrowserGym; one JSON request and reply a line.
 
 It is a process of its own because BrowserGym blocks, keeps one Playwright for all it does, and leaves browsers behind when it
 hangs: a process can be ended for sure. Whatever goes wrong in it ends it, and its last words are on stderr.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class HostRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`task` begins an episode, `call` goes on with it, `benchmark` asks for the names of its tasks."""
+    """A request: `task` begins an episode, `call` continues it, `benchmark` lists its tasks."""
 
     task: str | None = None
     seed: int = 0

@@ -1,4 +1,4 @@
-"""A running idb_companion and fb-idb's client to it: started, asked within bounds, its death told apart from its refusals."""
+"""Manages a running idb_companion and fb-idb's client to it, with timeouts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Companion:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, as far as is known."""
+        """Tells whether the companion is known to run."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
@@ -81,7 +81,7 @@ class Companion:
             raise EnvironmentFailedError(f"idb_companion for {self.udid} did not start: {await self._cause(error)}") from error
 
     async def ask(self, what: str, request: Callable[[Any], Awaitable[T]]) -> T:
-        """What the client's method gives; `what` names it in messages. Raises CompanionError."""
+        """Calls a method of the client; `what` names it in messages. Raises CompanionError."""
         from grpclib.exceptions import GRPCError
         from idb.common.types import IdbConnectionException, IdbException
 

@@ -1,4 +1,4 @@
-"""iOS simulators as a configuration."""
+"""Configuration of the iOS environment."""
 
 from __future__ import annotations
 

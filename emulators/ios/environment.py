@@ -1,4 +1,4 @@
-"""iOS simulators through Meta's idb: a fresh copy of a prepared simulator for every episode.
+"""The iOS environment over Meta's idb: each episode gets a clone of a prepared simulator.
 
 Touches go out in points, screenshots come back in pixels; agents see fractions of the screen only. The rules of
 arXiv 2404.06474 for its iOS agents hold: `back` is the home button, for there is no other, and a swipe up on the home

@@ -1,4 +1,4 @@
-"""A simulator that every episode finds as it was prepared, with a companion that answers for it."""
+"""A prepared simulator that is restored before every episode."""
 
 from __future__ import annotations
 

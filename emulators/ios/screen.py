@@ -1,4 +1,4 @@
-"""What an iOS simulator shows, and what its hardware keyboard types.
+"""Reads the screen of an iOS simulator and maps text to hardware-keyboard events.
 
 Accessibility JSON in points becomes elements, the size of screenshots is checked, and key names become key numbers.
 """
@@ -87,7 +87,7 @@ def _element(node: dict[str, Any], points: tuple[float, float], depth: int) -> W
 
 
 def is_home_screen(elements: Sequence[Widget]) -> bool:
-    """Whether this is the home screen: its application, SpringBoard, is labelled by a blank or by its name."""
+    """Tells whether the application is SpringBoard, which is labelled by a blank or its name."""
     top = elements[0] if elements else None
     return top is not None and top.role == "Application" and top.name.strip() in ("", "SpringBoard")
 
@@ -126,7 +126,7 @@ def combination(keys: str) -> tuple[int, list[str]] | None:
 
 
 def can_type(text: str) -> bool:
-    """Whether the US keyboard, the only one idb has, holds every character."""
+    """Tells whether idb's US keyboard has every character."""
     from idb.common.hid import KEY_MAP
 
     return all(character in KEY_MAP for character in text)

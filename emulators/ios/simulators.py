@@ -1,4 +1,4 @@
-"""iOS simulators: listed, started, copied and deleted by the commands of Meta's idb_companion, each within a bound."""
+"""Lists, starts, clones and deletes iOS simulators with idb_companion, with timeouts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prill.emulators.requirements import Tool
-from prill.errors import EnvironmentFailedError, UsageError
+from prill.errors import EnvironmentFailedError, UsageError, install_command
 from prill.temporary.folders import abandoned, taken_over
 
 # Folders of the environment begin so; the copies of simulators are in a device set inside.
@@ -81,7 +81,7 @@ class Simulators:
 
     async def clone(self, udid: str, into: Path) -> str:
         """The UDID of a copy in another device set; the original has to be off."""
-        into.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(into.mkdir, parents=True, exist_ok=True)
         printed = await run((*self.command, "--clone", udid, "--clone-destination-set", str(into)), self._timeout)
         copy = _read(printed.splitlines()[-1]) if printed.strip() else None
         if copy is None:
@@ -149,7 +149,7 @@ async def run(command: Sequence[str], within: float, stdin: bytes = b"") -> str:
 
 
 async def kill(process: asyncio.subprocess.Process) -> None:
-    """Ends the process and all it started, if it still runs, and waits until the system has let go of it."""
+    """Kills the process and its children, and waits until they are gone."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -157,7 +157,7 @@ async def kill(process: asyncio.subprocess.Process) -> None:
 
 
 async def ios_tools() -> tuple[Tool, ...]:
-    """What iOS needs and whether it is here, within half a minute."""
+    """Checks what iOS needs on this machine, within 30 seconds."""
     try:
         client = f"fb-idb {importlib.metadata.version('fb-idb')}"
     except importlib.metadata.PackageNotFoundError:
@@ -175,7 +175,7 @@ async def ios_tools() -> tuple[Tool, ...]:
     names = ", ".join(f"{simulator.name} ({simulator.os_version})" for simulator in simulators)
     simctl = await _simctl()
     return (
-        Tool("idb client", client, "pip install 'prill[ios]'"),
+        Tool("idb client", client, install_command("ios")),
         Tool("idb_companion", companion and f"{companion}{await _built(companion)}", GET_COMPANION),
         Tool("Xcode", await _xcode(), _GET_XCODE),
         Tool("simctl", simctl, _GET_XCODE),
@@ -246,7 +246,7 @@ async def _xcode() -> str | None:
 
 
 def simctl_command(simctl: str | None) -> tuple[str, ...]:
-    """How Xcode's simctl is called; the path of an executable takes its place."""
+    """The command line of Xcode's simctl; an executable's path replaces it."""
     return (simctl,) if simctl else ("xcrun", "simctl")
 
 

@@ -1,1 +1,1 @@
-"""MiniWoB++ in Chromium."""
+"""MiniWoB++ as an environment."""

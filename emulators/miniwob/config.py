@@ -1,4 +1,4 @@
-"""MiniWoB++ as a configuration."""
+"""Configuration of MiniWoB++."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MiniWoB++ in headless Chromium, from the pages of the `miniwob` wheel: no Selenium, no network, the same episode for a seed.
+"""MiniWoB++ in headless Chromium: no Selenium, no network, the same episode for a seed.
 
 An observation is a picture of the 160 x 210 task area, at twice that size, and the page as text: a line for each
 visible element, `role "name" #place state`; what has to be scrolled to is marked `offscreen`. The yellow instruction

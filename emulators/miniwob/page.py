@@ -1,4 +1,4 @@
-"""What MiniWoB's pages need: actions carried out, text read (see the .js files beside this one), pictures kept, errors named.
+"""Page-level helpers for MiniWoB++: actions, text, screenshots, errors.
 
 A page first gets `page_script()`; then an element is named by its line in the page's text, or as html.js says.
 """

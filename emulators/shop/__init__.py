@@ -1,4 +1,4 @@
-"""A small web shop with a forum and a project site, to try web agents and their graders on."""
+"""A small web shop with a forum and a project site, for trying web agents and graders."""
 
 from __future__ import annotations
 

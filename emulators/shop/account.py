@@ -1,4 +1,4 @@
-"""The shop's pages for those who are signed in: cart, checkout, orders, address, wish list."""
+"""The shop's customer pages: cart, checkout, orders, address, wish list."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def logout(request: ShopRequest) -> Response:
 
 
 def account(request: ShopRequest) -> Response:
-    """Who one is."""
+    """The account page."""
     who = request.customer
     body = (
         f'<section class="box"><h2>Contact Information</h2><p>{escape(who.name)}<br>{escape(who.email)}</p></section>'
@@ -62,7 +62,7 @@ def account(request: ShopRequest) -> Response:
 
 
 def address(request: ShopRequest) -> Response:
-    """Where one lives."""
+    """The address page."""
     body = f'{_address(request.customer.address)}<p><a href="/customer/address/edit/">Edit Address</a></p>'
     return shop_page(request, "Address Book", body, message="You saved the address." if "said" in request.query else "")
 
@@ -108,7 +108,7 @@ def drop_wish(request: ShopRequest) -> Response:
 
 
 def cart(request: ShopRequest) -> Response:
-    """What one is about to buy."""
+    """The shopping cart."""
     items = _cart(request)
     if not items:
         return shop_page(request, "Shopping Cart", "<p>You have no items in your shopping cart.</p>")
@@ -201,7 +201,7 @@ def order(request: ShopRequest) -> Response:
 
 
 def order_lines(store: Store, order: ShopOrder) -> str:
-    """What was bought, as both sides of the shop show it."""
+    """The items of an order, as customers and administrators see them."""
     rows = (
         (escape(store.products[sku].name), escape(sku), money(price), f"Ordered {quantity}", money(price * quantity))
         for sku, quantity, price in order.lines

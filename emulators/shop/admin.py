@@ -1,4 +1,4 @@
-"""The side of the shop for those who run it: orders, customers, products, reports."""
+"""The shop's administration pages: orders, customers, products, reports."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def logout(request: ShopRequest) -> Response:
 
 
 def dashboard(request: ShopRequest) -> Response:
-    """What was earned, and the last orders."""
+    """Total sales and the latest orders."""
     sold = [o for o in request.store.orders if o.status != "Canceled"]
     last = sorted(request.store.orders, key=lambda o: o.date, reverse=True)[:5]
     body = (
@@ -121,7 +121,7 @@ def customers(request: ShopRequest) -> Response:
 
 
 def products(request: ShopRequest) -> Response:
-    """Everything for sale."""
+    """The product list."""
     rows = (
         (
             str(product.id),
@@ -167,7 +167,7 @@ def save_product(request: ShopRequest) -> Response:
 
 
 def bestsellers(request: ShopRequest) -> Response:
-    """How many of each product were sold in a time."""
+    """Units sold by product within a period."""
     counts: Counter[str] = Counter()
     for order in _between(request):
         for sku, quantity, _ in order.lines:
@@ -178,7 +178,7 @@ def bestsellers(request: ShopRequest) -> Response:
 
 
 def sales(request: ShopRequest) -> Response:
-    """What each month brought."""
+    """Sales by month."""
     months: dict[str, list[ShopOrder]] = {}
     for order in _between(request):
         months.setdefault(order.date[:7], []).append(order)

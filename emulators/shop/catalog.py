@@ -1,4 +1,4 @@
-"""The shop as everybody sees it: categories, search, products with reviews, the contact form."""
+"""The shop's public pages: categories, search, products, reviews, contact form."""
 
 from __future__ import annotations
 

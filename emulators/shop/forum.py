@@ -1,4 +1,4 @@
-"""A small forum with the addresses and class names that WebArena's graders look for in Postmill."""
+"""A small forum with the URLs and class names that WebArena's graders expect of Postmill."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def logout(request: ShopRequest) -> Response:
 
 
 def account(request: ShopRequest) -> Response:
-    """One's own account."""
+    """The user's account page."""
     if request.parts["name"] != request.user:
         raise PageError(403, "This is somebody else's account.")
     return _page(request, f"Account of {request.user}", "<p>Delete account: write to the people who run this.</p>")

@@ -1,4 +1,4 @@
-"""What pages are made of: the question of a browser, the answer to it, and the frame that all pages of a site share."""
+"""Requests, responses and the shared page layout."""
 
 from __future__ import annotations
 
@@ -154,14 +154,14 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]], name: str = "") ->
 
 
 def stars(product: Product) -> str:
-    """The rating in words."""
+    """The rating as text."""
     count = len(product.reviews)
     many = f"{count} review{'s' if count != 1 else ''}"
     return f"Rating {product.rating:.1f} of 5 ({many})" if count else "Not yet rated"
 
 
 def picture(product: Product) -> str:
-    """A drawing that stands for a photograph: decoration, so it has no name."""
+    """A decorative drawing in place of a photograph, without an accessible name."""
     colour = {"lighting": "#e8b04b", "stationery": "#6b8f71", "kitchen": "#c0685a", "audio": "#5b7aa6"}
     tint = colour.get(product.category.split("/")[0], "#888")
     letters = escape("".join(word[0] for word in product.name.split()[:2]))

@@ -1,4 +1,4 @@
-"""A policy that plays a list of action texts in which elements are named, not numbered: `click [link 'Cart']`."""
+"""A policy that plays a list of action texts with elements named: `click [link 'Cart']`."""
 
 from __future__ import annotations
 

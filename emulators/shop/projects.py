@@ -1,4 +1,4 @@
-"""A small site of projects with the addresses and class names that WebArena's graders look for in GitLab."""
+"""A small project site with the URLs and class names that graders expect of GitLab."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def home(request: ShopRequest) -> Response:
 
 
 def project(request: ShopRequest) -> Response:
-    """One project: its issues and the way to its members."""
+    """A project page: its issues and a link to its members."""
     project = _project(request)
     issues = "".join(f"<li>{escape(title)}</li>" for title in project.issues)
     links = f'<p><a href="/{project.path}/-/project_members">Members</a></p>'
@@ -32,7 +32,7 @@ def project(request: ShopRequest) -> Response:
 
 
 def members(request: ShopRequest) -> Response:
-    """Who may do what in a project, and the form to invite somebody."""
+    """Members and their roles, and the invitation form."""
     project = _project(request)
     account = '<td data-label="Account">{} <span class="gl-avatar-labeled-sublabel">@{}</span></td>'
     role = '<td class="col-max-role"><span>{}</span></td>'
@@ -83,7 +83,7 @@ def logout(request: ShopRequest) -> Response:
 
 
 def profile(request: ShopRequest) -> Response:
-    """Who one is."""
+    """The user's profile page."""
     return _page(
         request, "User Settings", f"<p>{escape(request.store.full_names[str(request.user)])} @{escape(str(request.user))}</p>"
     )

@@ -1,4 +1,4 @@
-"""The few calls of Magento's interface that WebArena's graders make: a token, orders, reviews. Answers are JSON."""
+"""The subset of Magento's REST API that WebArena's graders use: token, orders, reviews."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serves the shop, its forum and its project site on three ports of 127.0.0.1, from a thread, with one state behind them."""
+"""Serves the shop, its forum and its project site on three local ports from a thread."""
 
 from __future__ import annotations
 

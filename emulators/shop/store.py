@@ -1,4 +1,4 @@
-"""What the shop knows: products, people, orders, the forum and the projects. In memory, the same after every reset."""
+"""The shop's data, in memory; a reset restores the initial state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _START = datetime(2023, 4, 1, 9, 0)
 
 @dataclass(slots=True)
 class Review:
-    """What a customer says of a product; `rating` is 1 to 5 stars."""
+    """A customer review; `rating` is 1 to 5 stars."""
 
     author: str
     rating: int
@@ -52,7 +52,7 @@ class Product:
 
 @dataclass(slots=True)
 class Address:
-    """Where a customer lives."""
+    """A customer's address."""
 
     street: str
     street2: str
@@ -76,7 +76,7 @@ class Customer:
 
 @dataclass(slots=True)
 class ShopOrder:
-    """What was bought: SKUs, quantities and the prices in cents at that time."""
+    """An order: SKUs, quantities and the prices in cents when it was placed."""
 
     number: int
     email: str
@@ -87,7 +87,7 @@ class ShopOrder:
 
     @property
     def label(self) -> str:
-        """The number as it is shown."""
+        """The displayed order number."""
         return f"{self.number:09d}"
 
     @property
@@ -98,7 +98,7 @@ class ShopOrder:
 
 @dataclass(slots=True)
 class Comment:
-    """What somebody says below a submission."""
+    """A comment below a submission."""
 
     author: str
     text: str
@@ -121,7 +121,7 @@ class Submission:
 
     @property
     def path(self) -> str:
-        """Where it is read."""
+        """The URL path."""
         words = "".join(letter if letter.isalnum() else " " for letter in self.title.lower()).split()
         return f"/f/{self.forum}/{self.id}/{'-'.join(words)}"
 
@@ -203,7 +203,7 @@ class Store:
         self._sessions.pop(token, None)
 
     def user(self, site: Site, token: str) -> str | None:
-        """Who is signed in with this token on this site."""
+        """The user signed in with this token on this site."""
         session = self._sessions.get(token)
         return session[1] if session is not None and session[0] == site else None
 

@@ -1,4 +1,4 @@
-"""Twenty-five tasks on the shop in WebArena's configuration format, and how to end each of them right and wrong."""
+"""Twenty-five tasks in WebArena's configuration format, each with a right and a wrong ending."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""WebArena: its sites, its tasks, its oracle."""
+"""WebArena: sites, tasks and oracle."""

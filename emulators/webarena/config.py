@@ -1,4 +1,4 @@
-"""WebArena as a configuration: its 812 tasks, a task file of your own, or the local shop's; each graded by an oracle."""
+"""Configuration of WebArena: its 812 tasks, a task file of your own, or the local shop's."""
 
 from __future__ import annotations
 

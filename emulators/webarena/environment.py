@@ -1,4 +1,4 @@
-"""WebArena's sites as an environment (arXiv 2307.13854): a browser that is signed in, and public host names for local ones.
+"""WebArena's sites as an environment (arXiv 2307.13854): signed in, with public host names.
 
 Where the sites are is read from the variables that WebArena's users set already (sites.py). Each episode begins in a fresh
 profile with cookies of its own, as in the original; a folder for cookies saves the logins (login.py). What an episode changed
@@ -35,7 +35,7 @@ _STATE = re.compile(r"(?:.*/)?([a-z_.]+)_state\.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a task's configuration says about where it is done, in the words of the task file.
+    """Where a task takes place, in the terms of the task file.
 
     `storage_state` names the sites to sign in to: `./.auth/gitlab.reddit_state.json`; None: nobody signs in. `geolocation`
     is latitude and longitude in degrees. `changes`: whoever does the task changes what is on its sites.
@@ -124,7 +124,7 @@ class WebArena:
 
     @property
     def sites(self) -> Sites:
-        """Where the sites are, for oracles."""
+        """The sites' URLs, for oracles."""
         return self._sites
 
     @property

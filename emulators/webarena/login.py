@@ -1,4 +1,4 @@
-"""Signs in to WebArena's sites by their login forms, and keeps the cookies for each combination of sites."""
+"""Signs in to WebArena's sites and keeps the cookies for each combination of sites."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Logins:
             from playwright.async_api import Error
 
             try:
-                await context.add_cookies(json.loads(path.read_text(encoding="utf-8"))["cookies"])
+                await context.add_cookies(json.loads(await asyncio.to_thread(path.read_text, "utf-8"))["cookies"])
             except (Error, ValueError, LookupError, TypeError, AttributeError):
                 # Not what was written here: as good as no cookies.
                 return False

@@ -1,4 +1,4 @@
-"""WebArena's oracle: whether an episode did its task, by the rules that come with the task (arXiv 2307.13854).
+"""WebArena's evaluator: decides success by the rules in the task (arXiv 2307.13854).
 
 The score is the product over the kinds of checks that a task names: `oracle_answers` compares the answer and the last address,
 `oracle_pages` what the sites' pages hold. Mode `paper` keeps the known defects of the original code, so that published numbers

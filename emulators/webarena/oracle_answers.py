@@ -211,7 +211,7 @@ def url_matches(reference: str, url: str, mode: Mode) -> bool:
 
 
 def hosts(configs: Iterable[TaskConfig]) -> frozenset[str]:
-    """Those of the sites that the tasks name, with their ports."""
+    """The hosts and ports of the sites that the tasks name."""
     urls = [url for config in configs for url in (*config.start_url.split(_TAB), *(config.eval.reference_url or "").split(_OR))]
     return frozenset(map(_host, urls)) - {""}
 

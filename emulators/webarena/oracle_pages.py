@@ -1,4 +1,4 @@
-"""WebArena's program_html: what parts of the site's pages hold after the episode (arXiv 2307.13854).
+"""WebArena's program_html evaluator: checks the content of pages after the episode.
 
 A page is opened in a tab of its own beside the agent's, in the same context, and closed again; `last` is the agent's page as
 it stands. The original sleeps three seconds after each page; here a check that passes once the page is quiet is over, and

@@ -1,4 +1,4 @@
-"""WebArena's sites (arXiv 2307.13854): where they are, who signs in, under which names agents know them, and their reset."""
+"""WebArena's sites: URLs, accounts, host names shown to agents, and reset."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Sites:
         return self.addresses[name]
 
     def account(self, name: str) -> Account:
-        """Who signs in there. Raises UsageError for a site without a login."""
+        """The account of a site. Raises UsageError for a site without a login."""
         if name not in self.accounts:
             raise UsageError(f"nobody signs in to the site {name.lower()!r}")
         return self.accounts[name]

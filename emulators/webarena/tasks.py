@@ -1,4 +1,4 @@
-"""WebArena's 812 tasks (arXiv 2307.13854) with their checks, and what the checks of its oracle give.
+"""WebArena's 812 tasks with their checks.
 
 They come from the wheel `libwebarena`; nothing of it is imported, only its task file read.
 """
@@ -29,7 +29,7 @@ _INSTALL = "the task file of WebArena is not installed; run: pip install --no-de
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
-    """What an answer is compared with. `fuzzy_match` is "N/A" where the task cannot be done."""
+    """Reference answers. `fuzzy_match` is "N/A" where the task cannot be done."""
 
     exact_match: str | None = None
     must_include: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class References:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageContents:
-    """What a part of a page must hold."""
+    """Required content of a part of a page."""
 
     exact_match: str | None = None
     must_include: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class PageCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
-    """How the benchmark grades the task. Nothing of this may reach an agent or a judge."""
+    """The benchmark's checks of a task. They must never reach an agent or a judge."""
 
     eval_types: tuple[Literal["string_match", "url_match", "program_html"], ...]
     reference_answers: References | None = None
@@ -155,7 +155,7 @@ def product(checks: Sequence[Check]) -> bool | None:
 
 
 def note(checks: Sequence[Check]) -> str | None:
-    """What failed and what is undecided, in words; None when all passed."""
+    """The failed and undecided checks as text; None when all passed."""
     words = {False: "failed", None: "undecided"}
     return "; ".join(f"{words[check.passed]}: {check.text}" for check in checks if check.passed is not True) or None
 

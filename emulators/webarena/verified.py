@@ -1,4 +1,4 @@
-"""WebArena-Verified as a second oracle: the same 812 tasks with mended checks, graded without a model by its own package.
+"""WebArena-Verified as a second oracle: the same 812 tasks, graded by its own package.
 
 It reads the agent's answer as JSON of a fixed shape (`task_type`, `status`, `retrieved_data`, `error_details`) and the
 recorded network traffic instead of the sites' pages, and its task texts ask for that shape: its results are not comparable

@@ -1,4 +1,4 @@
-"""Attacks on judges: families of rewrites that change what a trajectory says, in strengths; docs/redteam.md lists them."""
+"""Attacks on judges: rewrites of a trajectory in several strengths; listed in the documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent can change to be believed: its thoughts, its answer, where it stops, and steps that do nothing."""
+"""Attacks an agent can make: false thoughts or answers, early stopping, padding steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on judges: families of rewrites that change what an agent says or a page shows, each in several strengths.
+"""The registry of attack families and their strengths.
 
 An attack is a function that gives a rewritten copy of a trajectory, or None where it does not apply. It is the same for the
 same trajectory every time, and changes only what an agent or the author of a page could change. Rewriting only what an agent
@@ -56,7 +56,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What a family of attacks does.
+    """A family of attacks.
 
     Args:
         what: What it changes.

@@ -1,4 +1,4 @@
-"""What somebody can change who writes a page: its text, title and address, and the characters that it is written in.
+"""Attacks a page author can make: injected text, titles, URLs and lookalike characters.
 
 A recorded state has the page's text, a caption of the screen, or both; what is written on the page is put into both, as a
 captioner that reads well would repeat it. Screenshots: `prill.evaluators.attacks.screenshot`.

@@ -1,4 +1,4 @@
-"""Screenshots with a text on them that was never there: copies, each drawn once and kept in a folder."""
+"""Attacks on screenshots: text drawn into a copy of the picture."""
 
 from __future__ import annotations
 

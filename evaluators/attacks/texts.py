@@ -1,4 +1,4 @@
-"""The texts of the attacks, from `texts.toml`."""
+"""Loads the attack texts from `texts.toml`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Judges fitted to labels, and scores put right by them."""
+"""Judges fitted to labels, and calibration of scores."""

@@ -1,4 +1,4 @@
-"""Calibration: maps from scores to probabilities, how good scores are as probabilities, and a judge whose scores are mapped.
+"""Calibration: maps from scores to probabilities, their quality, and the calibrated judge.
 
 `prill calibrate` makes the file (`prill.evaluators.meta.calibration_fit`); `Calibrated` puts it to use.
 """

@@ -1,4 +1,4 @@
-"""What fitted judges read of a trajectory: numbers about how the run went, numbers about its texts, and sets of words.
+"""Features of fitted judges: statistics of the run, statistics of its texts, and sets of words.
 
 Nothing here names the agent, the site or the benchmark, and nothing looks at screenshots: in recordings whose frames
 somebody selected, their presence gives the outcome away. Kinds of actions, lengths and words carry over to other sites.

@@ -1,4 +1,4 @@
-"""Fits judges (`prill.evaluators.fitted.student`) to labelled trajectories, with figures from runs that they have not seen.
+"""Fits a judge to labelled trajectories and measures it on held-out runs.
 
 One setting is left open, how far weights may grow, and the data at hand choose it: by cross-validation grouped by task, which
 calibrates the probabilities as well. Figures on the card come from a second cross-validation around all of that. Everything

@@ -1,4 +1,4 @@
-"""What a student may judge: runs whose last state is like those that it was fitted on. Of others it says `no_evidence`.
+"""Novelty guard: a fitted judge returns `no_evidence` for runs unlike its training data.
 
 Absence of evidence is no verdict. A page that is blank, padded, or written in letters that nobody reads has lost the words that
 speak against success; so what such a page is measured by is how much of it there is, and how much of it the judge knows.

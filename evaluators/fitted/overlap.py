@@ -1,4 +1,4 @@
-"""Whether a judge was fitted to the very runs that it judges: figures of such verdicts say nothing of other runs.
+"""Detects verdicts on the very runs that a judge was fitted to.
 
 What was fitted to labels keeps digests of the runs and tasks (`FittedRuns`), and each verdict records how it stands to them
 (`Verdict.fitted_on`). So a verdict file alone tells what its figures are worth, without the fitted file.

@@ -1,4 +1,4 @@
-"""Logistic regression for judges: runs as a table, and the weights that fit some of its rows.
+"""Logistic regression over a feature table.
 
 Two ways. The wide features are fitted as they are. The narrow ones are fitted with a bound: no weight above 0 for what an agent
 can add to, so that a sum which no added word or step can raise is not turned by them (monotonic classification; Incer et al.

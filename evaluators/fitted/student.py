@@ -1,4 +1,4 @@
-"""A judge fitted to labelled trajectories (`prill fit`): a linear model over features, thousands of trajectories a second.
+"""The student judge (`prill fit`): a linear model over features, fast enough for any log.
 
 It knows runs like those it was fitted on and nothing else: its card says how it does on sites that it has not seen, and
 every verdict about such a site says so too. What is not like the runs it was fitted on at all it leaves unscored (`guard.py`).

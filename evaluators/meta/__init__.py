@@ -1,4 +1,4 @@
-"""How good judges are: agreement with labels, comparisons, calibration, attacks."""
+"""Evaluating judges: agreement with labels, comparison, calibration, attacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far verdicts agree with labels: the pairs of both, figures with intervals, and the trajectories on which they differ."""
+"""Agreement of verdicts with labels: pairs, figures with intervals, and disagreements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Android in the Wild: whether a predicted action matches the recorded one, and scores over episodes (arXiv 2307.10088).
+"""Android in the Wild: action matching and episode scores (arXiv 2307.10088).
 
 All points and boxes are fractions of the screen, x before y, as everywhere in prill. The data set itself writes y before x:
 `boxes` turns its boxes round.

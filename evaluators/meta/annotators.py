@@ -1,4 +1,4 @@
-"""How far the people who label agree with one another: what no judge of the same labels can be expected to exceed.
+"""Agreement between annotators, the ceiling for any judge of the same labels.
 
 The functions over items take ratings of any kind (success, or grades such as 0, 0.5 and 1): one sequence for each item,
 one rating from each annotator. Items with fewer than two ratings say nothing and are passed over.

@@ -1,4 +1,4 @@
-"""Fits a calibration to a judge's verdicts and labels, and says how well it does on runs that it was not fitted to.
+"""Fits a calibration to verdicts and labels and measures it out of fold.
 
 The threshold is put where a precision holds with confidence, or where the expected cost is least.
 """

@@ -1,4 +1,4 @@
-"""Figures side by side: two judges on the same trajectories, agents ranked by judge and by label, and parts of a data set."""
+"""Compares judges on the same trajectories, rankings of agents, and slices of a data set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels known to be wrong, as data: a table of tasks whose label is replaced where the user asks for it.
+"""Tables of labels known to be wrong, applied on request.
 
 With it, WebArena's success rate (arXiv 2307.13854), in all, by site and by type of evaluation, with the labels as they are and
 corrected. Which of its labels are wrong, `webarena_corrections.toml` says (arXiv 2404.06474).

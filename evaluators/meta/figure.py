@@ -1,4 +1,4 @@
-"""One figure with its interval, and how figures read as lines of text."""
+"""A figure with its interval, and its text form."""
 
 from __future__ import annotations
 

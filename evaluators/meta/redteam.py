@@ -1,4 +1,4 @@
-"""How far a judge can be turned: its verdicts before and after each attack, and the change in its false positives."""
+"""Measures how far attacks move a judge's verdicts and its false positives."""
 
 from __future__ import annotations
 

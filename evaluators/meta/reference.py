@@ -1,4 +1,4 @@
-"""How the code of arXiv 2404.06474 reads replies and words actions: for comparing with its figures, never for judging."""
+"""Parsing and action wording of arXiv 2404.06474's code, only for comparison with its figures."""
 
 from __future__ import annotations
 

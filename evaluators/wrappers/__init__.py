@@ -1,1 +1,1 @@
-"""Judges that are shown a rewritten trajectory."""
+"""Judges that see a rewritten trajectory."""

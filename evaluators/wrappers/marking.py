@@ -1,4 +1,4 @@
-"""A judge that sees where the agent touched, and the marks themselves: a ring for a touch, an arrow for a swipe.
+"""Marks the agent's touches on screenshots: a ring for a tap, an arrow for a swipe.
 
 Marks are drawn on copies of the screenshots.
 """

@@ -1,4 +1,4 @@
-"""Actions at bare points made readable: `tap "Settings" (0.41, 0.22)`, by the text found at the point.
+"""Names the element at a bare point from its text: `tap "Settings" (0.41, 0.22)`.
 
 The text comes from an OCR engine, or from the UI tree recorded as the state's text (`tree_boxes`). arXiv 2404.06474 shows
 such actions as `tap` and `swipe on screen`.

@@ -1,4 +1,4 @@
-"""Judges that are shown a rewritten copy of each trajectory, and say so in every verdict."""
+"""Base of judges that see a rewritten copy of each trajectory and record that in the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy `screen`: a screenshot in, a call of the model's own tool out, on browsers, phones and MiniWoB++."""
+"""The policy `screen`: native computer use on browsers, phones and MiniWoB++."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Grammar(Protocol):
 
     @property
     def frame(self) -> CoordinateFrame:
-        """What its coordinates mean."""
+        """The model's coordinate frame."""
         ...
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:

@@ -1,4 +1,4 @@
-"""What all grammars of calls share: JSON inside a reply, checked arguments, and actions made of them."""
+"""Shared by the tool-call grammars: JSON in replies, checked arguments, actions."""
 
 from __future__ import annotations
 

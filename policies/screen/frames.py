@@ -1,4 +1,4 @@
-"""What the numbers of a screen model mean: its coordinate frame, and the size of the picture that it sees."""
+"""Coordinate frames of screen models, and the image size that each model sees."""
 
 from __future__ import annotations
 

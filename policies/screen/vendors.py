@@ -1,4 +1,4 @@
-"""OpenAI's and Anthropic's computer use: the actions of their tools, as JSON in a reply.
+"""The computer-use tools of OpenAI and Anthropic, as JSON in a reply.
 
 Sources: openai-python, types/responses/response_computer_tool_call.py; anthropic-sdk-python,
 types/beta/beta_tool_computer_use_*; both vendors' guides to computer use. Coordinates are pixels of the picture that was sent.

@@ -1,1 +1,1 @@
-"""Episodes of MiniWoB++ by script, well or badly on purpose."""
+"""Scripted MiniWoB++ episodes, successful or failing on purpose."""

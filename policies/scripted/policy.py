@@ -1,4 +1,4 @@
-"""A policy that plays MiniWoB++ by script, well or badly on purpose: real episodes whose kind of failure is known.
+"""A scripted MiniWoB++ policy, for episodes whose kind of failure is known.
 
 What it says is phrased alike whether it succeeds or believes that it did, so that the words alone do not give it away.
 """

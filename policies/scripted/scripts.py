@@ -1,4 +1,4 @@
-"""How to do twenty-one MiniWoB++ tasks. A script is a generator that yields moves, and is sent the page after each of them.
+"""Scripts for twenty-one MiniWoB++ tasks: generators that yield moves and receive the page.
 
 Where there is something to choose, it asks its `Aim`.
 """

@@ -1,1 +1,1 @@
-"""The action grammars of the field, written and read: text to `Action` and back."""
+"""Action grammars: parsers and formatters between text and `Action`."""

@@ -1,4 +1,4 @@
-"""Ends episodes that go nowhere, by the rules of WebArena's agents (arXiv 2307.13854; restated for arXiv 2404.06474)."""
+"""Early stopping of stuck episodes, by the rules of WebArena's agents (arXiv 2307.13854)."""
 
 from __future__ import annotations
 

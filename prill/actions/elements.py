@@ -1,4 +1,4 @@
-"""Which element an action means that names it by a bare id, `click [17]` or `fill('a12', 'tea')`, by the text of the page.
+"""Resolves a bare element id, `click [17]` or `fill('a12', 'tea')`, by the page text.
 
 The page is one line an element, as WebArena's trees, BrowserGym's and prill's own have it: `[17] link 'Cart' focused: True`.
 """

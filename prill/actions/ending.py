@@ -1,4 +1,4 @@
-"""How an agent ends a run: the flag by which it says itself whether it succeeded. A claim, never a label."""
+"""How an agent ends a run, with its own claim of success: a claim, never a label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies with a grounded operation, as CogAgent writes them (arXiv 2312.08914): plan, next action, operation on the screen."""
+"""CogAgent's reply format: plan, next action, grounded operation (arXiv 2312.08914)."""
 
 from __future__ import annotations
 

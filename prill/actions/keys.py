@@ -1,4 +1,4 @@
-"""Key names as agents write them (`ctrl+a`, `RETURN`, `arrow down`), in the names that browsers have (`Control+a`).
+"""Normalises key names (`ctrl+a`, `RETURN`, `arrow down`) to the browser's (`Control+a`).
 
 Agents that learnt on a Mac write `cmd` or `Meta` where other keyboards have Control. The record keeps what they wrote:
 `key_names` gives `Meta+a`. An environment presses what its machine has: in a browser, where Meta is no shortcut's key on Linux,
@@ -36,7 +36,7 @@ def key_names(text: str) -> str:
 
 
 def key_combination(text: str) -> str:
-    """What a browser on Linux presses for it: `key_names`, with Control for Meta."""
+    """The keys that a browser on Linux presses: `key_names`, with Control for Meta."""
     return "+".join("Control" if part == "Meta" else part for part in _parts(key_names(text)))
 
 

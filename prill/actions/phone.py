@@ -1,4 +1,4 @@
-"""Actions on phone screens as the agents of arXiv 2404.06474 log them, read and written. Points are (x, y) fractions."""
+"""Phone actions in the log format of arXiv 2404.06474. Points are (x, y) fractions."""
 
 from __future__ import annotations
 

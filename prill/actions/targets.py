@@ -1,4 +1,4 @@
-"""What an action's `target` says of its element: `[12] link 'Cart' focused: True` has a number, a role and a name."""
+"""Parses an action's `target`, such as `[12] link 'Cart' focused: True`: number, role, name."""
 
 from __future__ import annotations
 

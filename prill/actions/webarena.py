@@ -1,4 +1,4 @@
-"""WebArena's actions (arXiv 2307.13854): what agents write and logs repeat, read into records and written again."""
+"""WebArena's action grammar (arXiv 2307.13854): parsed and formatted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judging by batches: requests as files, for `vllm run-batch` and the batch APIs of OpenAI and Anthropic, and the verdicts.
+"""Batch judging: request files for `vllm run-batch`, OpenAI's and Anthropic's batch APIs.
 
 `write` makes the files, `submit` and `fetch` carry them to a batch API and back, `collect` makes verdicts. Judges know nothing
 of it: they are run as ever, with the answers that are there in the place of an endpoint; what is missing is written down.

@@ -1,4 +1,4 @@
-"""Requests as Anthropic's Message Batches API wants them, and its results as answers of a batch.
+"""Converts requests and results to and from Anthropic's Message Batches API.
 
 Requests are written once, in OpenAI's form; what the Messages API has no field for (log-probabilities, seed, how closely to
 look at an image) is left out, as Anthropic's own OpenAI-compatible endpoint leaves it out. So scores are 0 or 1.
@@ -106,7 +106,7 @@ async def created_since(
 
 
 async def belongs_to(client: anthropic.AsyncAnthropic, batch: MessageBatch, path: Path) -> bool:
-    """Whether a batch that has ended is of the requests of a file; True also while that cannot be told."""
+    """Tells whether an ended batch is of a file's requests; True while that is unknown."""
     if not batch.results_url:
         return True
     results = await client.messages.batches.results(batch.id)

@@ -1,4 +1,4 @@
-"""The folder of a batch: what is judged and by whom, the files of requests stage by stage, and the answers that have come.
+"""The batch folder: the judge, the request files by stage, and the answers so far.
 
 A line of a request file is that of OpenAI's batch API, which `vllm run-batch` takes too. Its `custom_id` is the hash of the
 request itself, so an answer belongs to whatever asks the very same; `batch.json` says what has become of each file.
@@ -60,7 +60,7 @@ class RequestFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What `batch.json` holds. `limit` looks at the first so many trajectories only.
+    """The content of `batch.json`. `limit` bounds the number of trajectories.
 
     `judge` describes the judge for the command that made the folder; empty: it was made in Python. `secret` makes the codes of
     quotations, so that the same request is written again; it goes to nobody.
@@ -395,7 +395,7 @@ class Answers:
 
     @property
     def waiting(self) -> int:
-        """How many of them have no answer yet."""
+        """The number of requests without an answer."""
         answered = "SELECT id FROM answers WHERE kind != 'not done'"
         return int(self._db.execute(f"SELECT COUNT(*) FROM written WHERE id NOT IN ({answered})").fetchone()[0])
 
@@ -415,7 +415,7 @@ class Answers:
         return status, body
 
     def wants(self, id: str) -> bool:
-        """Whether the request is to be written: it never was, or what was written was not carried out."""
+        """Tells whether the request must be written: new, or not carried out before."""
         row = self._db.execute("SELECT times, fetched FROM written WHERE id = ?", (id,)).fetchone()
         if row is None:
             return True

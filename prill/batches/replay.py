@@ -1,4 +1,4 @@
-"""A judge run on the answers that have come: verdicts where they suffice, and the next requests where they do not."""
+"""Runs a judge on batch answers: verdicts where they suffice, further requests otherwise."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Replay:
 
     @property
     def info(self) -> EvaluatorInfo:
-        """That of the judge: its verdicts are the same."""
+        """The judge's info; the verdicts are the same."""
         return self.judge.info
 
     @property
@@ -55,7 +55,7 @@ class Replay:
         return (self.judge,)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """Those of the judge."""
+        """The judge's screenshots."""
         return self.judge.screenshots(trajectory)
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:

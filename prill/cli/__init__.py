@@ -1,4 +1,4 @@
-"""The `prill` command: finds what its words name, and has it read, run and shown (`prill.cli.commands`)."""
+"""The `prill` command."""
 
 from __future__ import annotations
 

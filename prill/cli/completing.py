@@ -1,4 +1,4 @@
-"""Shell completion: a script that knows commands, flags, the names of parts such as judges, and their options."""
+"""Shell completion for commands, flags, registered names and their options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the commands about files show what they do."""
+"""Presents the results of commands about files."""
 
 from __future__ import annotations
 

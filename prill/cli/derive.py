@@ -1,4 +1,4 @@
-"""The command line of a configuration: a flag for each field, nested ones by their path, read into one strict table.
+"""Derives a command line from a configuration: one flag per field, nested fields by path.
 
 `--judge.frames 2` sets the field `frames` of the field `judge`. The end of a path is enough where it is clear: `--frames 2`. A
 part that is made by name (`--judge vlm`) has the options of what is named, so that the flags there are depend on the names that

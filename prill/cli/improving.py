@@ -1,4 +1,4 @@
-"""How the commands that make agents better, or look after their rewards, show what they do."""
+"""Presents the results of commands that improve agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the commands that judge show what they do."""
+"""Presents the results of commands that judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the commands of the papers' agents show what they do."""
+"""Presents the results of `prill papers`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands that play in environments show."""
+"""Presents the results of commands that play in environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands show of a run: how far it is, its plan, its tally in words and as JSON, and what the library logs."""
+"""Progress, plans, tallies and log messages of commands, as text and JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clean stop of long work: what is under way is finished, and the same command goes on later."""
+"""Clean interruption of long runs: calls under way finish, and the same command resumes."""
 
 from __future__ import annotations
 

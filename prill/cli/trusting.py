@@ -1,4 +1,4 @@
-"""How the commands about trust in judges show what they do."""
+"""Presents the results of commands about trust in judges."""
 
 from __future__ import annotations
 

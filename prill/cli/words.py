@@ -1,4 +1,4 @@
-"""How a command line differs from the rule, and what it says of how a command is shown: nothing here is slow to import."""
+"""Exceptions from the derived command line, and display settings; cheap to import."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _METAVARS = {
 
 @dataclass(frozen=True)
 class Words:
-    """How the command line of a configuration differs from the rule.
+    """Exceptions from the derived command line of a configuration.
 
     Attributes:
         positional: Fields that are given without a flag, in order; one of them may take several words.
@@ -47,13 +47,13 @@ class Words:
     whole: frozenset[str] = frozenset()
 
     def metavar(self, path: Sequence[str]) -> str | None:
-        """What stands for the value in the help; None: by its type."""
+        """The placeholder of the value in the help; None: by its type."""
         return self.metavars.get(".".join(path)) or self.metavars.get(path[-1]) or _METAVARS.get(path[-1])
 
 
 @dataclass(frozen=True)
 class Switches:
-    """What the command line says of how a command is shown, and not of the run: as JSON, or only as a plan."""
+    """Display options of a command: as JSON, or only as a plan."""
 
     json: bool = False
     dry_run: bool = False

@@ -1,4 +1,4 @@
-"""Runs as values: frozen configurations, read strictly from Python, TOML and the command line."""
+"""Frozen run configurations, read strictly from Python, TOML and the command line."""
 
 from prill.config.values import Config, PartConfig, load_table, merged
 

@@ -1,4 +1,4 @@
-"""Things made by name: one registry a kind, options that are read strictly, and makers of the user's own.
+"""Registries: objects made by name, with strictly read options, and `module:Object` of your own.
 
 A maker is a class or a function; its parameters are the options of what it makes, and their annotations say what may stand
 there. `Annotated[int, msgspec.Meta(ge=1, description="…")]` gives an option bounds and a phrase for listings. Where a maker
@@ -63,7 +63,7 @@ class Option:
 
     @property
     def type_name(self) -> str:
-        """The type in words, as listings show it."""
+        """The type as text, for listings."""
         return _type_name(self.type)
 
 

@@ -1,4 +1,4 @@
-"""TOML files, and JSON in their place: settings and tables that people write."""
+"""Reads settings and tables from TOML or JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations as values: checked when they are made, whether by keywords, from a table of TOML or from flags.
+"""Base class of configurations: validated on construction from keywords, TOML or flags.
 
 `Config` is the base of everything that is described by fields: a run, an environment, the retries of a run. `PartConfig` is
 the base of what is made by name with options of its own: a judge, a model, a captioner, a policy. Both are frozen, compare by
@@ -155,7 +155,7 @@ def _unwrapped(value: Any) -> Any:
 
 
 def get_name(part: Any) -> Any:
-    """The name in what stands for a part: a name, a table or a configuration."""
+    """The name in a part's description: a name, a table or a configuration."""
     return part.get("name") if isinstance(part, Mapping) else getattr(part, "name", part)
 
 

@@ -1,1 +1,1 @@
-"""Playing: the loop, many episodes at a time, and the folder where they are recorded."""
+"""Rollouts: the loop, concurrent episodes, and the folder that records them."""

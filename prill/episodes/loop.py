@@ -1,4 +1,4 @@
-"""The one loop that runs a policy in an environment. Methods plug in as policies; nobody copies this."""
+"""The rollout loop: runs a policy in an environment. Methods plug in as policies."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def run_episode(
 
 
 def is_unpaid(error: str | None) -> bool:
-    """Whether what ended an episode was a budget that was used up: neither agent nor environment failed."""
+    """Tells whether an exhausted budget ended the episode, and not the agent or the environment."""
     return error is not None and error.startswith(f"{_NO_ACTION} ({BudgetSpentError.code})")
 
 

@@ -1,4 +1,4 @@
-"""Plays many episodes, several at a time, and records each of them to a folder as it happens (see `run_folder`)."""
+"""Plays many episodes concurrently and records each as it happens (see `run_folder`)."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ class _Watch:
         self._folder.note(self.so_far)
 
     def spent(self) -> dict[str, Any]:
-        """What the episode has asked of models so far."""
+        """The usage of the episode so far."""
         return {"usage": msgspec.to_builtins(self._meter.usage)} if self._meter.usage.calls else {}
 
 

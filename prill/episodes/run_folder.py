@@ -1,4 +1,4 @@
-"""A folder of recorded episodes while it is being written: whole after a crash, each id once.
+"""The folder of recorded episodes: intact after a crash, each id once.
 
 `trajectories.jsonl` has the finished episodes, `labels.jsonl` what an oracle says of them. An episode under way stands in
 `partial/`, rewritten after each step; what a stop leaves there goes to `interrupted.jsonl` when the run is taken up.
@@ -85,7 +85,7 @@ class RunFolder(LockedFolder):
         super().close()
 
     def note(self, trajectory: Trajectory) -> None:
-        """Keeps what there is of an episode under way."""
+        """Saves the state of a running episode."""
         path = self._partial(trajectory.id)
         try:
             line = encode_trajectory(trajectory, self.path)

@@ -1,1 +1,1 @@
-"""What is read and what is written: lines, kinds of files, faults in them, and outputs that destroy nothing."""
+"""Input and output: lines, file kinds, error messages, atomic writes that never overwrite inputs."""

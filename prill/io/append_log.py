@@ -1,4 +1,4 @@
-"""Records that are appended to a file of JSON lines, so that a crash loses nothing that was finished.
+"""A crash-safe append-only log of JSON Lines records.
 
 What an `AppendLog` guarantees, whichever records it holds:
 
@@ -119,15 +119,15 @@ class AppendLog(Generic[T]):
 
     @property
     def not_ours(self) -> str:
-        """What is wrong where `is_ours` is False."""
+        """The message where `is_ours` is False."""
         return f"{self.path}: another program has written to this file, replaced or removed it"
 
     def is_ours(self) -> bool:
-        """Whether the file has its name still, and holds what was written here and nothing else."""
+        """Tells whether the file still has its name and holds only what was written here."""
         return is_there(self._file, self._target, self._end)
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """The lines of the file as they are, with their newlines, each with the byte at which it begins."""
+        """The raw lines with their newlines, each with its byte offset."""
         for line in self._there():
             start = line.start or 0
             yield start, os.pread(self._file, line.size, start)
@@ -191,7 +191,7 @@ class AppendLog(Generic[T]):
         self.close()
 
     def saved(self) -> Path:
-        """Makes a copy of the file as it is now, whose name may be gone, and says where."""
+        """Copies the current content to another file and returns its path."""
         copy = self._free_name()
         with failures(copy), open(os.dup(self._file), "rb") as file, copy.open("xb") as out:
             file.seek(0)

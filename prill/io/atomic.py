@@ -1,4 +1,4 @@
-"""The least that writing needs: a name for what is not whole yet, lines that are there whole or not at all, and one error."""
+"""Atomic file replacement and whole-line appends."""
 
 from __future__ import annotations
 

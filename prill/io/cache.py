@@ -1,4 +1,4 @@
-"""A small on-disk cache that several processes, threads and event loops may share."""
+"""A small on-disk cache, safe for several processes, threads and event loops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRIES, _PAUSE = 600, 0.05  # together 30 seconds, as long as SQLite waits elsew
 
 
 def cache_folder() -> Path:
-    """Where prill keeps caches: $PRILL_CACHE_DIR, else `prill` in $XDG_CACHE_HOME or ~/.cache."""
+    """The cache folder: $PRILL_CACHE_DIR, else `prill` in $XDG_CACHE_HOME or ~/.cache."""
     if folder := os.environ.get("PRILL_CACHE_DIR"):
         return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prill"
@@ -72,7 +72,7 @@ class DiskCache:
         return DiskCache, (self.path,)  # the file travels, its connection and lock do not
 
     def get(self, key: str, read: Callable[[bytes], _T]) -> _T | None:
-        """What `read` makes of the value; None where there is none, or one that is damaged: it is made again then."""
+        """Reads a value with `read`; None where it is missing or damaged."""
         if _ask_again.get():
             return None
         with self._lock, self._failures():

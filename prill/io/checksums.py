@@ -1,4 +1,4 @@
-"""What the files of a run folder hold, so that nothing can be lost or changed unnoticed: `checksums.jsonl` in the folder.
+"""Checksums of a run folder (`checksums.jsonl`), which reveal lost or changed files.
 
 A line is about one file: its bytes, its lines, their SHA-256; the last line about a file counts. A file that a run appends to
 is `growing`: after a kill it may hold further whole lines, never fewer or others. One that is about to be replaced is
@@ -63,7 +63,7 @@ class Checksums:
 
     @property
     def exists(self) -> bool:
-        """Whether the folder has a record."""
+        """Tells whether the folder has a record."""
         return self._size >= 0
 
     @property
@@ -302,7 +302,7 @@ class _Contents:
         return None
 
     def line(self, name: str) -> _Line:
-        """What goes on record."""
+        """The record as a line."""
         return _Line(file=name, size=self.size, lines=self.lines, sha256=self.hash.hexdigest())
 
 

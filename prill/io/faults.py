@@ -1,4 +1,4 @@
-"""What is wrong with a record, in words that say what to do about it; the same wherever files are read."""
+"""Turns decoding errors into messages that say where, what and how to mend it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def unknown_keys(record: object, type_: type, at: str = "") -> Iterator[str]:
 
 
 def duplicate(id: str, first: str) -> str:
-    """What to say of an id that was used at another place already."""
+    """The message for an id that was used before."""
     return f"duplicate id {id!r}, first used at {first}; give each trajectory an id of its own"
 
 

@@ -1,4 +1,4 @@
-"""Image files: opened, checked and hashed. How they are sent to a model is in `prill.models.request`."""
+"""Opens, checks and hashes image files. `prill.models.request` encodes them for models."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def file_hash(path: str) -> str:
 
 
 def file_version(path: str, status: os.stat_result) -> Version:
-    """The file as it is now, by its status."""
+    """The version of a file, by its status."""
     return path, status.st_mtime_ns, status.st_size
 
 

@@ -1,4 +1,4 @@
-"""What a file holds, told by its content, and which files of a folder are trajectories."""
+"""Detects what a file holds by its content, and which files of a folder are trajectories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input as bytes and as lines: files, pipes and standard input, plain or gzip, one JSON object a line or nearly so."""
+"""Reads input as lines: files, pipes and standard input, plain or gzip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output files: never in the place of an input or of something else, and whole or not at all.
+"""Output files: checked against inputs, locked, and written atomically.
 
 `-` is standard output; pipes and devices are written to as they are.
 """
@@ -57,7 +57,7 @@ _FORMATS: dict[str, Content] = {"prill calibration": "a calibration", "prill stu
 
 
 class Writer(Protocol):
-    """What an output is written to. Raises UsageError when it cannot be."""
+    """The target of an output. Raises UsageError where it cannot be written."""
 
     def write(self, data: bytes, /) -> int: ...
 
@@ -125,12 +125,12 @@ def content_of_line(data: bytes) -> Content | None:
 
 
 def is_stdout(path: _Path) -> bool:
-    """Whether that stands for standard output."""
+    """Tells whether a path means standard output."""
     return os.fspath(path) in _STDOUT
 
 
 def words_beside(*outputs: _Path | None) -> TextIO:
-    """Where a command prints what is not its output: standard error where an output itself goes to standard output."""
+    """The stream for messages: standard error where the output itself goes to standard output."""
     return sys.stderr if any(output is not None and is_stdout(output) for output in outputs) else sys.stdout
 
 
@@ -248,7 +248,7 @@ def held(path: _Path, refusal: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
 
 
 class LockedFolder:
-    """What one process at a time works on: `_lock` is an open file, locked, until it is closed."""
+    """A folder that one process at a time may use; `_lock` is its lock file, open until close."""
 
     _lock = -1
 

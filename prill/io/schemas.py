@@ -1,4 +1,4 @@
-"""The three file formats as JSON Schemas, and files report against them line by line."""
+"""JSON Schemas of the file formats, and line-by-line validation against them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards: which of several processes or machines takes which trajectory, and what each may have of what belongs to all.
+"""Shards: which process takes which trajectory, and its part of shared limits.
 
 What a model may have at once, and a budget, are divided where an object is pickled for a shard (`packing_for`).
 """
@@ -100,7 +100,7 @@ _packing: ContextVar[Packing | None] = ContextVar("prill_packing", default=None)
 
 @contextmanager
 def packing_for(packing: Packing) -> Iterator[None]:
-    """What is pickled inside the block goes to that shard."""
+    """Objects pickled inside the block are for that shard."""
     token = _packing.set(packing)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a run has spent, in a small file that its next start reads: a budget is of the run, however often that is begun.
+"""Persists what a run has spent, so that a budget holds over restarts.
 
 The file is written before money is spent that it does not cover, and always whole. So it says too much after a crash, never too
 little: what calls under way may cost, and a little in advance, so that thousands of calls need few writes.
@@ -153,7 +153,7 @@ def _for_a_worker(path: Path) -> SpendingFile:
 
 
 def spending_beside(output: str | os.PathLike[str]) -> Path:
-    """Where the spending on a verdict or caption file is kept: beside it, `v.spending.json` for `v.jsonl`."""
+    """The spending file of a verdict or caption file: `v.spending.json` for `v.jsonl`."""
     path = Path(output)
     return path.with_name(f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.{SPENDING}")
 

@@ -1,4 +1,4 @@
-"""Trajectory, label and verdict files: JSON Lines, plain or gzip, read one line at a time. Formats: docs/formats.md."""
+"""Reads and writes trajectory, label and verdict files, one line at a time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class BadLine:
 
     @property
     def message(self) -> str:
-        """Where, and what is wrong."""
+        """The place and the problem."""
         return f"{self.place}: {self.problem}"
 
 

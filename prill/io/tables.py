@@ -1,4 +1,4 @@
-"""Verdicts as a table, for data frames, spreadsheets and notebooks: one row a verdict; what is unknown is null, never False."""
+"""Verdicts as a table, one row each, for data frames. Unknown values are null, never False."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Table:
 
 
 class Tabular(ABC):
-    """What has a table, and so a data frame."""
+    """A result with a table, and so a data frame."""
 
     @abstractmethod
     def table(self) -> Table:

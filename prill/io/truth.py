@@ -1,4 +1,4 @@
-"""What counts as the truth about a trajectory that several people labelled: one source, and a rule for those who differ."""
+"""Derives the truth of a trajectory from the labels of several annotators."""
 
 from __future__ import annotations
 

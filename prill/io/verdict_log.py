@@ -1,4 +1,4 @@
-"""The verdict file while it is being written: append-only, repaired after a crash, each id once when closed."""
+"""The verdict file: append-only, repaired after a crash, each id once when closed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RETRIED: tuple[UnscoredReason, ...] = ("budget", "input")
 
 
 class Logged(Protocol):
-    """What a log asks of its records."""
+    """The interface of records in a log."""
 
     @property
     def id(self) -> str: ...
@@ -203,7 +203,7 @@ def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]
 
 
 class VerdictStream:
-    """Verdicts on standard output or in a pipe, each as soon as it is there; what went there before is not known."""
+    """Verdicts to standard output or a pipe, written at once; earlier output is unknown."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
@@ -234,7 +234,7 @@ class VerdictStream:
 def open_log(
     path: str | os.PathLike[str], evaluator: EvaluatorInfo, *, resume: bool, retry_unscored: bool
 ) -> VerdictLog | VerdictStream:
-    """Where verdicts go: a file, or standard output (`-`) or a pipe."""
+    """Opens the destination of verdicts: a file, standard output (`-`) or a pipe."""
     if is_stdout(path) or is_stream(path):
         return VerdictStream(path)
     return VerdictLog(path, evaluator, resume=resume, retry_unscored=retry_unscored)

@@ -1,4 +1,4 @@
-"""Language models: at any OpenAI-compatible endpoint, by a vLLM of one's own, by llama.cpp or transformers in process."""
+"""Language models: OpenAI-compatible endpoints, a local vLLM server, llama.cpp or transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls as judges make them: the messages, one call, many side by side, one for each goal; and the note of each call.
+"""Model calls as judges make them: single, concurrent, or once per goal, each recorded.
 
 Models note each call as it is made, and whoever wants to know collects them (`transcribed`). Messages are kept as they were
 sent, with the code of that call in the quotations; pictures are kept by reference. Headers and keys are no part of a message
@@ -84,7 +84,7 @@ def filled(prompt: Prompt, images: Sequence[Image], **values: str) -> tuple[Mess
 
 
 def planned(messages: Sequence[Message], max_tokens: int) -> Usage:
-    """What a call would cost, with tokens guessed at four characters, and 28 x 28 pixels, a token. Raises InputError."""
+    """Estimates the cost of a call at 4 characters or 28 x 28 pixels a token. Raises InputError."""
     parts = [part for message in messages for part in message.parts]
     sizes = [image_size(part.path) for part in parts if isinstance(part, Image)]
     words = "".join(part for part in parts if isinstance(part, str))
@@ -93,7 +93,7 @@ def planned(messages: Sequence[Message], max_tokens: int) -> Usage:
 
 
 class PerGoal(Generic[_T]):
-    """What a model made of each goal: asked for once, also when many trajectories of one goal are judged at the same time.
+    """A model's answer per goal, requested once even for trajectories judged at the same time.
 
     A failure is not kept: whoever comes next asks again. The last 10,000 are kept in memory, and all of them in `cache`.
     What the call cost is booked on the trajectory that came first.
@@ -181,7 +181,7 @@ async def ask(
 
 
 async def get_limits(model: LanguageModel) -> Limits:
-    """How much one request to the model may hold, as far as it says so."""
+    """The model's limits of one request, as far as it states them."""
     limits = getattr(model, "limits", None)  # isinstance with the protocol takes as long as reading the reply
     return await limits() if callable(limits) else Limits()
 
@@ -339,12 +339,12 @@ def transcribed() -> Iterator[list[Call]]:
 
 
 def is_transcribed() -> bool:
-    """Whether anybody collects calls here; else a model need not note any."""
+    """Tells whether calls are being collected here."""
     return _calls.get() is not None
 
 
 def note(call: Call) -> None:
-    """Hands a call to whoever collects them."""
+    """Passes a call to the collectors."""
     if (calls := _calls.get()) is not None:
         calls.append(call)
 

@@ -1,4 +1,4 @@
-"""The client for every OpenAI-compatible endpoint: text and images in, one validated answer out."""
+"""The client for OpenAI-compatible endpoints: text and images in, a validated reply out."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class OpenAIModel:
 
     @property
     def unsupported_params(self) -> Sequence[str]:
-        """What was asked for and is left out, since the endpoint refused it: a sentence each."""
+        """Parameters left out since the endpoint rejected them, one sentence each."""
         refused = {
             "reasoning effort": self.reasoning_effort if not self.capabilities.reasoning_effort else None,
             "image detail": self.image_detail if not self.capabilities.detail else None,
@@ -165,7 +165,7 @@ class OpenAIModel:
         return await self.endpoint.why_unreachable()
 
     async def limits(self) -> Limits:
-        """How much one request may hold: by the endpoint's list of models, and by what it has refused so far."""
+        """Limits of one request, by the endpoint's model list and its rejections so far."""
         if not self._listed:
             await self._in_flight.once("/models", self._read_list)
         return self.capabilities.limits

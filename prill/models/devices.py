@@ -1,4 +1,4 @@
-"""What this process holds of accelerators: vLLM's servers, weights that were loaded. One card is enough where they take turns.
+"""Accelerators held by this process (vLLM servers, loaded weights), and taking turns on one.
 
 A holder registers itself (`hold`), and gives back what it holds when it is told to (`free`); it takes it again when it is asked
 something. `free_devices` ends a stage: what comes next finds the card empty. Models that are asked at the same time have to fit

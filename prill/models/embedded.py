@@ -1,4 +1,4 @@
-"""A small language model in this process: llama.cpp with a GGUF file. No key and no network.
+"""A small language model in this process: llama.cpp with a GGUF file, no key, no network.
 
 The bundled SmolLM2-135M proves the pipeline and is far too small for its verdicts to mean anything.
 """
@@ -95,7 +95,7 @@ class EmbeddedModel:
         return other
 
     async def limits(self) -> Limits:
-        """How much one request may hold: what the server is started with, and, once it runs, what it says itself."""
+        """Limits of one request: by the start options, then by the running server."""
         return await self._clients[0].limits() if self._clients else Limits(window=_CONTEXT)
 
     async def complete(

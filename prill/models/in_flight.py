@@ -1,4 +1,4 @@
-"""Equal pieces of work that overlap, done once."""
+"""Deduplicates equal work that runs at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a command for a process that may die at any time: ends the command, and all that it started, when that process is gone.
+"""Supervises a command for a process that may die, and ends the command with it.
 
     python -I keeper.py COMMAND …
 

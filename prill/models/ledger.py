@@ -1,4 +1,4 @@
-"""What calls cost: prices, a running total, the budget of a run, and each piece of work's share, with its time in the queue."""
+"""Cost of calls: prices, running totals, budgets, and the share of each task."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Budget:
 
     @property
     def spent_usd(self) -> float:
-        """What was spent, in earlier runs too, without what is held for calls under way."""
+        """The amount spent, earlier runs included, without reservations of running calls."""
         with self._lock:
             return self._spent
 
@@ -360,7 +360,7 @@ class Booking:
 
 
 def usage_text(usage: Usage) -> str:
-    """Calls, tokens and what they cost, in words."""
+    """Calls, tokens and cost as text."""
     cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
     if usage.estimated_usd:
         cost += f" (${usage.estimated_usd:.4f} of it estimated, for calls without an answer)"

@@ -93,7 +93,7 @@ def load_prompt(package: str, name: str) -> Prompt:
 def prompt_set(
     package: str, names: Sequence[str], main: Sequence[str], files: str | Mapping[str, str] | None = None
 ) -> dict[str, Prompt]:
-    """The prompts of a package by name, with files of the user's own in place of some.
+    """The prompts of a package by name; the user's files replace some.
 
     `files` is a path that takes the places of the `main` prompts, or a table of names and paths. Raises UsageError for a file
     whose places to fill, or turns, are not those of the prompt that it replaces.

@@ -1,4 +1,4 @@
-"""Language models by name: one at an OpenAI-compatible endpoint, the embedded one, one loaded or served here, one's own."""
+"""The registry of language models."""
 
 from __future__ import annotations
 
@@ -154,12 +154,12 @@ def model_options(model: object) -> tuple[str, ...]:
 
 
 def reply_cache(folder: Any, place: str) -> DiskCache:
-    """The cache of replies in a folder; a cache comes back as it is."""
+    """The reply cache in a folder; a cache is returned unchanged."""
     return cache_in(folder, place, "replies.sqlite")
 
 
 def cache_in(folder: Any, place: str, name: str) -> DiskCache:
-    """A cache of that name in a folder; a cache comes back as it is. Raises OptionError."""
+    """A named cache in a folder; a cache is returned unchanged. Raises OptionError."""
     if isinstance(folder, DiskCache):
         return folder
     if not isinstance(folder, str | os.PathLike) or not folder:

@@ -1,4 +1,4 @@
-"""Reading a model's answer: the last verdict wins, and only answers that were offered count.
+"""Parses replies: the last verdict wins, and only offered answers count.
 
 A form says what is asked for. `ReplyFormat`, a text and a verdict, is sent as a JSON schema or as tagged lines, whatever the
 endpoint can do, and read back from either; `RecordFormat` is any record, as JSON. Rules of reading: arXiv 2404.06474 asks

@@ -1,4 +1,4 @@
-"""A request as an endpoint takes it: its fields, its words, its pictures; and what endpoints turned out to support.
+"""Builds requests: fields, messages, images; and the endpoint's known capabilities.
 
 What an endpoint supports is learnt from its refusals, and remembered for the rest of the process.
 """
@@ -67,7 +67,7 @@ class Sampling:
 
     @property
     def suffix(self) -> str:
-        """What the name of a model says of it; nothing at temperature 0.
+        """The part of a model's name about sampling; empty at temperature 0.
 
         Without a seed nothing was sampled: at temperature 0 the likeliest token is then the same within `top_p` and `top_k`.
         """
@@ -91,7 +91,7 @@ def sampling_options(
     top_k: int | None = None,
     repetition_penalty: float | None = None,
 ) -> Sampling:
-    """How replies are drawn by the options of a model; those that are None are not sent."""
+    """Sampling parameters of a model; None values are not sent."""
     given = {"top_p": top_p, "top_k": top_k, "repetition_penalty": repetition_penalty}
     limits = {name: value for name, value in given.items() if value is not None}
     return Sampling(temperature or 0.0, None, SamplingLimits(**limits))  # type: ignore[typeddict-item]
@@ -126,13 +126,13 @@ class EndpointCapabilities:
 
     @property
     def limits(self) -> Limits:
-        """How much one request may hold, as far as it is known."""
+        """Limits of one request, as far as they are known."""
         return Limits(self.window, self.images, self.thinking)
 
     def fields(
         self, form: Form | None, max_tokens: int, sampling: Sampling = GREEDY, effort: ReasoningEffort | None = None
     ) -> dict[str, Any]:
-        """Everything of a request body but the model and the messages."""
+        """All fields of a request body except model and messages."""
         fields: dict[str, Any] = {self.token_limit: max_tokens + self.thinking}
         if self.reasoning_effort and effort is not None:
             fields["reasoning_effort"] = effort
@@ -218,7 +218,7 @@ class EndpointCapabilities:
         return True
 
     def downgrade(self, sent: dict[str, Any]) -> None:
-        """Use the next simpler way of asking for structure than the one that was sent: bounds go before the schema goes."""
+        """Switches to the next simpler way of requesting structure: bounds go before the schema."""
         form = sent["response_format"]
         if form["type"] != "json_schema":
             self.structured = "text"

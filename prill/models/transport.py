@@ -1,4 +1,4 @@
-"""One endpoint: a connection per event loop, retries with jittered back-off, and a limit on calls that adapts."""
+"""HTTP transport of one endpoint: connections, retries with jitter, adaptive concurrency."""
 
 from __future__ import annotations
 

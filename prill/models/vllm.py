@@ -1,4 +1,4 @@
-"""A model that a vLLM server of one's own serves: started on this machine with the first call, ended with this process.
+"""A model served by a local vLLM server, started with the first call and stopped with the process.
 
 However the process ends, by an error, Ctrl-C or kill -9: a keeper of the server notices (`keeper.py`). The server listens on
 the loopback interface only, and asks for a key that is redrawn each time.

@@ -1,4 +1,4 @@
-"""Runs: for each command of prill a frozen configuration, and what carries it out and gives a typed result.
+"""Runs: one frozen configuration per command and the function that executes it.
 
     config = ScoreConfig(trajectories=["runs.jsonl"], output="verdicts.jsonl", judge={"name": "vlm", "model": "gpt-4o"})
     result = prill.score(config)

@@ -1,4 +1,4 @@
-"""What runs share: a synchronous call of an asynchronous run, one budget for all models of a run, trajectory files."""
+"""Shared by runs: sync wrappers, one budget for all models, trajectory files."""
 
 from __future__ import annotations
 

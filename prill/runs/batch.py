@@ -1,4 +1,4 @@
-"""Judging by batches: the requests of a judge as files, handed in at a batch API, and verdicts of the answers."""
+"""Batch judging: writes request files, submits them, and turns answers into verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Screenshots into words, each picture once, into a caption file; or rows to train a captioner on."""
+"""Captions screenshots into a caption file, or writes rows to train a captioner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs about files: what they hold, other shapes of them, and recordings of other tools."""
+"""Runs on files: check, convert, merge, table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which environments can be used on this machine, and how to get what is missing."""
+"""Lists which environments work on this machine and how to get the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From verdicts to the rows that a model is trained on, and the policies that say what is asked in such a row."""
+"""Filters judged steps into training rows."""
 
 from __future__ import annotations
 

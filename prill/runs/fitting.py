@@ -1,4 +1,4 @@
-"""Fit to labels: a judge of your own, and the map from a judge's scores to probabilities with a threshold."""
+"""Fits a student judge or a calibration to labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run would do, in words and as JSON, found out without a call and without a file."""
+"""Dry runs: what a run would do and cost, without a call or a file."""
 
 from __future__ import annotations
 

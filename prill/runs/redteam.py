@@ -1,4 +1,4 @@
-"""Attack a judge with families of attacks in rising strength, and see how far its verdicts move."""
+"""Attacks a judge and measures how its verdicts change."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class RedteamConfig(Config):
         Sequence[str],
         Meta(
             description="these families only, or one strength of them such as pad-after-2000, or module:Object of your own "
-            f"(default: all {len(FAMILIES)} families; docs/redteam.md has them)"
+            f"(default: all {len(FAMILIES)} families; docs/how-to/red-team.md has them)"
         ),
     ] = ()
     max_shift: Annotated[

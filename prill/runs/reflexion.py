@@ -1,4 +1,4 @@
-"""Attempt, verdict, lesson, attempt: with any policy that takes lessons, any environment and any judge."""
+"""Reflexion retries with any policy that reflects, any environment and any judge."""
 
 from __future__ import annotations
 

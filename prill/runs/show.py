@@ -1,4 +1,4 @@
-"""Looking at verdicts and judges: what was judged, what models were asked and answered; the judges there are."""
+"""Shows verdicts with their model calls, and lists judges."""
 
 from __future__ import annotations
 

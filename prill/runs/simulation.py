@@ -1,4 +1,4 @@
-"""Draw what retries come to under a judge that errs, without playing anything."""
+"""Simulates retries under an imperfect judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether WebArena's own sites are ready: addresses, logins, the reset and an oracle, each tried once."""
+"""Checks WebArena's sites: URLs, logins, reset and oracle."""
 
 from __future__ import annotations
 

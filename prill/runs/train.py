@@ -1,4 +1,4 @@
-"""Trainings: a policy or a captioner from rows, a ranker or a planner from recorded pages."""
+"""Trains a policy or captioner from rows, or a ranker or planner from recorded pages."""
 
 from __future__ import annotations
 

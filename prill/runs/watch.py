@@ -1,4 +1,4 @@
-"""Whether a reward goes wrong, by the observations of a run or by its verdicts in order."""
+"""Monitors a reward for signs of over-optimisation."""
 
 from __future__ import annotations
 

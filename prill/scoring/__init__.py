@@ -1,1 +1,1 @@
-"""Many trajectories through one judge: in memory, as a stream, from files, in shards."""
+"""Scores many trajectories with one judge: in memory, as a stream, from files, in shards."""

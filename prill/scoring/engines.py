@@ -1,4 +1,4 @@
-"""Engines by name: what works off a long run where this process, and its children, are not enough."""
+"""The registry of engines that execute shards elsewhere, such as Ray."""
 
 from __future__ import annotations
 

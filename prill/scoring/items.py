@@ -1,4 +1,4 @@
-"""What all ways of scoring share: items through one judge, several at a time, each verdict with the key of what it is about."""
+"""Judges items concurrently and keys each verdict by its input."""
 
 from __future__ import annotations
 

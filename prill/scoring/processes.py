@@ -1,4 +1,4 @@
-"""Processes of our own: they get pickled messages, and answer with such. `Processes` has each of them judge a shard of a run.
+"""Child processes that judge shards.
 
     python -P -m prill.scoring
 

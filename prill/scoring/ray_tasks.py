@@ -1,4 +1,4 @@
-"""Ray as an engine: each shard of a run is a task.
+"""The Ray engine: each shard is a task.
 
 Ray is driven by a process of its own. Where one of Ray's servers is lost, Ray ends the process that drives it, without any
 error that could be caught; so that is not the process that gathers verdicts.

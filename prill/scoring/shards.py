@@ -1,4 +1,4 @@
-"""A long run in shards: what each of several processes, of this machine or of a cluster, judges, and how that is gathered.
+"""Shards of a long run: what each process judges, and how the results are gathered.
 
 A shard is a run of its own over the same input files. It takes every N-th line, passes over what the output holds already, and
 writes its records to a file of its own, of the same kind as the output, in a folder beside that. Whoever takes the place of a

@@ -1,4 +1,4 @@
-"""A judge as an HTTP service: `prill serve`, or `serve(prill.reward("vlm", model=…), ServiceSpec(port=8700))`."""
+"""The judge as an HTTP service: `prill serve`, or `serve(prill.reward("vlm", model=…))`."""
 
 from __future__ import annotations
 

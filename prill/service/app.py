@@ -1,4 +1,4 @@
-"""The service as one thing: its parts, made from the settings, and its end."""
+"""Assembles the service from its settings and shuts it down."""
 
 from __future__ import annotations
 

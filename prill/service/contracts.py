@@ -1,4 +1,4 @@
-"""What trainers send and want back: OpenRLHF, slime and NeMo-Gym, each in its own words.
+"""The reward APIs of OpenRLHF, slime and NeMo-Gym.
 
 None of the three can say "no reward" in an answer of status 200 but NeMo-Gym, with its failure class. So the others get an
 error status for a trajectory without a verdict: their clients try again, and then leave the reward out.

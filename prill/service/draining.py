@@ -1,4 +1,4 @@
-"""uvicorn as the service needs it: connections that have to get on, and a server whose first signal drains.
+"""A uvicorn server with idle-connection limits that drains on the first signal.
 
 Only `prill.service.server` imports it, since uvicorn comes with the extra `serve`.
 """

@@ -1,4 +1,4 @@
-"""The end of a process that does not end by itself."""
+"""Ends a process that does not shut down in time."""
 
 from __future__ import annotations
 

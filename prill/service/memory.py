@@ -1,4 +1,4 @@
-"""How much memory requests take: estimated before anything is built, reserved while it is held, and bounded in what is kept."""
+"""Estimates and reserves the memory of requests before they are decoded."""
 
 from __future__ import annotations
 

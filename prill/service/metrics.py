@@ -1,4 +1,4 @@
-"""What the service counts, as Prometheus metrics and for the status page; and how its judge does."""
+"""Prometheus metrics and the figures of the status page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status page: how busy the service is, what it said lately, and how its scores are spread. It runs no script."""
+"""The status page: load, recent results, score distribution. It runs no script."""
 
 from __future__ import annotations
 

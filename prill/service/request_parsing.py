@@ -1,4 +1,4 @@
-"""What requests bring, as trajectories: inline with images, or named below the media root; checked before anything is judged.
+"""Parses requests into trajectories, inline or by reference below the media root.
 
 Paths are followed through links and must end inside the root. Images are read once, here: what is judged is what was checked.
 No address is ever fetched.

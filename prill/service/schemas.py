@@ -1,4 +1,4 @@
-"""The service's OpenAPI: schemas of requests and answers from the records that read and write them, each with an example."""
+"""The OpenAPI document, generated from the request and response records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service as a process: listens, announces its address, and ends without dropping what it accepted."""
+"""Runs the service: binds, announces the URL, and drains on exit."""
 
 from __future__ import annotations
 

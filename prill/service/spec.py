@@ -1,4 +1,4 @@
-"""The settings of the reward service: the same in Python, in a table of TOML or JSON, and on the command line."""
+"""Settings of the service, the same in Python, TOML, JSON and flags."""
 
 from __future__ import annotations
 

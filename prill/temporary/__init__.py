@@ -1,1 +1,1 @@
-"""What lives only as long as the process that made it: folders, and images that were handed over in memory."""
+"""Temporary folders and in-memory images of this process."""

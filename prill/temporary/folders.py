@@ -1,4 +1,4 @@
-"""A temporary folder that says whether its owner still lives, so that a later run can clear up after one that was killed."""
+"""Temporary folders that record their owner, so that leftovers of killed runs can be removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Screenshots that were handed over in memory, as files for as long as an observation holds them."""
+"""Files for in-memory screenshots, kept as long as an observation refers to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test doubles, for prill's tests and for yours: a server of models, a scripted model, replayed environments."""
+"""Public test doubles: a model endpoint, a scripted model, replayed environments."""
 
 from __future__ import annotations
 

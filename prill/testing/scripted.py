@@ -1,4 +1,4 @@
-"""Fakes that live in the process: a model that plays a script, an environment and a policy that replay a record."""
+"""In-process test doubles: a scripted model, a replayed environment and a replayed policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models were asked and answered: the calls behind every verdict, as `prill.models.calls` notes them, and their files."""
+"""Transcripts: the model calls behind every verdict, and their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of transcripts: one file of gzip-packed JSON lines for each run into it, readable up to the moment a run ends.
+"""A transcripts folder: one gzip JSON Lines file per run, readable while it is written.
 
 Every record is flushed as it is written, so a run that is killed loses nothing of what was recorded; the next one begins a
 file of its own, and nothing has to be mended.

@@ -1,1 +1,1 @@
-"""Pages to look at: reports, and the annotation UI; they share one look."""
+"""HTML pages: reports and the annotation UI."""

@@ -1,4 +1,4 @@
-"""SVG made from Python: drawings are arithmetic, so they are no templates. Text is always escaped, whoever wrote it."""
+"""SVG helpers; text is always escaped."""
 
 from __future__ import annotations
 

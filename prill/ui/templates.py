@@ -1,4 +1,4 @@
-"""Pages from templates. Text is always escaped, whoever wrote it, and a page needs nothing but itself."""
+"""Renders pages from templates with autoescape and no external resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges as rewards for trainers. `prill.reward("vlm", model=…)` makes one by name; docs/rewards.md has every framework."""
+"""Judges as reward functions. `prill.reward("vlm", model=…)` makes one by name."""
 
 from __future__ import annotations
 

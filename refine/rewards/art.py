@@ -1,4 +1,4 @@
-"""Scores for ART's groups of trajectories, given while they are gathered:
+"""Rewards for ART's groups of trajectories, computed while they are gathered:
 
 groups = await art.gather_trajectory_groups(…, after_each=group_scorer(prill.reward("vlm", model="gpt-4o")))
 """

@@ -1,4 +1,4 @@
-"""An agent's conversation as a trajectory, for frameworks whose agents call tools in a chat.
+"""Converts a tool-calling conversation into a trajectory.
 
 What the user and the tools said is what was seen; each call of a tool, or a turn without one, is a step.
 """

@@ -1,4 +1,4 @@
-"""Async work from code that waits: one event loop of prill's own, in a thread, for frameworks that call without a loop."""
+"""Runs async code for frameworks that call synchronously, in one background event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rubric for OpenEnv: an environment's episodes, judged when they end.
+"""A rubric for OpenEnv: judges an episode when it ends.
 
 MyEnvironment(rubric=judge_rubric(prill.reward("vlm", model="gpt-4o")))
 """

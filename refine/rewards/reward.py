@@ -1,10 +1,10 @@
-"""A reward of any judge: what a verdict is worth, what is taken off, and what is said where there is no verdict.
+"""The reward of a judge: scores, penalties, and the value for unscored.
 
     reward = prill.reward("vlm", model="gpt-4o", kind="score", length_penalty=0.01)
     await reward(trajectory)          # 0.87, or None: no verdict, so no reward
     await reward.result(trajectory)   # the same with the verdict, and the parts of the number
 
-The adapters for trainers stand on this; what each of them sees in which case: docs/rewards.md.
+The adapters for trainers stand on this; what each of them sees in which case: docs/how-to/rewards.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a trajectory travels in a trainer's row: in a column, a label or a key of extra_info, whichever the framework has.
+"""Serialises trajectories for a trainer's rows: inline JSON, or a reference to a file.
 
 It goes as JSON text (`to_json`, with its images inside or below a folder), as the place of a recorded one (`reference`,
 `runs/a.jsonl#tea-1`), or it is made of the prompt and the completion (`single_step`). `from_value` reads all of them.

@@ -1,4 +1,4 @@
-"""The reward function of TRL's GRPO trainers, and of ms-swift's: a batch of completions in, numbers and None out.
+"""Reward functions for TRL's GRPO trainers and ms-swift: completions in, numbers and None out.
 
 reward = prill.reward("vlm", model="gpt-4o")
 trainer = GRPOTrainer(model, reward_funcs=[TRLReward(reward)], …)

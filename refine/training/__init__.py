@@ -1,1 +1,1 @@
-"""Jobs on a GPU, or a CPU: a captioner, a policy."""
+"""Training of captioners and policies, on a GPU or the CPU."""

@@ -1,4 +1,4 @@
-"""Checkpoints of a training, which are whole or not there, and what a crash leaves of them."""
+"""Atomic checkpoints, and recovery after a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training would do, found out before a GPU is touched: rows, pictures, tokens, memory, disk, steps and time."""
+"""Checks of a training before it starts: rows, images, tokens, memory, disk, steps, time."""
 
 from __future__ import annotations
 

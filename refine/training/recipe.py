@@ -1,4 +1,4 @@
-"""How a kind of thing is trained: what is found out beforehand, which trainer fits it, and what its card says."""
+"""Training recipes: what is checked first, which trainer runs, what the model card says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows to learn from: read strictly, told apart by task, and put as tokens of which only the answer is learnt.
+"""Training samples: strict reading, split by task, tokens with masked prompts.
 
 A row is what TRL calls prompt and completion: `prompt` and `completion` are messages, `images` the pictures for the places in
 them, relative to the file. `task`, `trajectory` and `step` say where it comes from, and are optional.

@@ -1,4 +1,4 @@
-"""What a training is told: one frozen record of settings, and presets of it by name."""
+"""Training settings and their presets."""
 
 from __future__ import annotations
 

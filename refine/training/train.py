@@ -1,4 +1,4 @@
-"""`train`: rows in, an adapter (or a model) out, in a folder that can be taken up again wherever the training ended."""
+"""`train`: rows in, an adapter or model out, resumable at any point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TRL's SFTTrainer as prill uses it: only answers are learnt, checkpoints are whole or not there, and a stop resumes."""
+"""TRL's SFTTrainer with completion-only loss, atomic checkpoints and clean stops."""
 
 from __future__ import annotations
 

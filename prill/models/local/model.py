@@ -1,4 +1,4 @@
-"""A model in this process through transformers: a folder with its weights, text and images in, one answer out.
+"""A transformers model in this process: text and images in, one reply out.
 
 `prill.models.local.weights` loads and generates, and blocks; `LocalModel` does so in a thread of its own, many calls at a time,
 and keeps the protocol of models.
@@ -243,7 +243,7 @@ class LocalModel:
         return other
 
     async def limits(self) -> Limits:
-        """How much one request may hold, as the folder says; nothing is loaded for it."""
+        """Limits of one request by the model folder, without loading it."""
         if self._limits is None:
             self._limits = Limits(window=await asyncio.wrap_future(self._desk.window(self.path)))
         return self._limits

@@ -1,4 +1,4 @@
-"""The usual torchvision wheel beside a torch without CUDA: made importable, for transformers and peft import it.
+"""Makes the usual torchvision wheel importable beside a CPU-only torch.
 
 Its own operators cannot be loaded there, and its import fails over two of them (`operator torchvision::nms does not exist`),
 which takes transformers with it. Nothing of prill calls them, so that they are declared is enough.

@@ -1,4 +1,4 @@
-"""What `prill train` says of the weights in its folder: whether the training has ended."""
+"""Reads from a `prill train` folder whether its training has finished."""
 
 from __future__ import annotations
 

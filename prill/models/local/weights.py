@@ -1,4 +1,4 @@
-"""The weights of a model in this process: loaded from a folder, and asked for several answers at once.
+"""Loads a model's weights from a folder and runs batched generation.
 
 What is left of a call when its turn comes is a `Prepared` call: its tokens and pictures, and how its answer is to be drawn. The
 calls of a batch are filled up on the left to one length. Each is drawn by itself, with its own seed and limits, and ends by
@@ -80,12 +80,12 @@ class Weights:
 
     @property
     def has_encoder(self) -> bool:
-        """Whether an encoder reads the question, and a decoder begins the answer again, as in T5."""
+        """Tells whether this is an encoder-decoder model such as T5."""
         return bool(self.model.config.is_encoder_decoder)
 
     @property
     def tokenizer(self) -> Any:
-        """What turns tokens into text."""
+        """The tokenizer."""
         return getattr(self.reader, "tokenizer", self.reader)
 
     def prepare(
@@ -394,7 +394,7 @@ def _words(parts: Sequence[Mapping[str, str]]) -> str:
 
 
 def one_text(turns: Sequence[str]) -> str:
-    """What a model without a chat template is asked: the turns one after the other, a blank line between them."""
+    """The prompt of a model without a chat template: turns separated by a blank line."""
     return "\n\n".join(turns)
 
 
@@ -413,7 +413,7 @@ def model_failures(problem: str = "the local model cannot be used") -> Iterator[
 
 
 def library_errors() -> tuple[type[Exception], ...]:
-    """What transformers, PEFT and safetensors raise over a folder with a damaged file in it."""
+    """Exceptions of transformers, PEFT and safetensors for damaged files."""
     damaged: type[Exception] = importlib.import_module("safetensors").SafetensorError
     contradictory: type[Exception] = importlib.import_module("huggingface_hub.errors").StrictDataclassError
     wrong = ImportError, OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError
@@ -421,7 +421,7 @@ def library_errors() -> tuple[type[Exception], ...]:
 
 
 def error_cause(error: BaseException) -> str:
-    """What failed in one of `library_errors`, in words for a user."""
+    """The cause of one of `library_errors`, for users."""
     while error.__cause__ is not None:  # transformers hides what failed behind "could not import module"
         error = error.__cause__
     if "trust_remote_code" in str(error):  # it advises to set what is no option here

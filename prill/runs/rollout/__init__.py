@@ -1,4 +1,4 @@
-"""Record what a policy does in an environment, with labels from the environment beside it."""
+"""Records a policy in an environment, with the environment's labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which episodes a run is to record: each task with its seed, attempt and behaviour, from options or from a plan file."""
+"""Selects episodes: tasks with seeds, attempts and behaviours, from options or a plan file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run plays, made ready: environments, policy and episodes. Everything that records episodes begins with a session."""
+"""Prepares a rollout: environments, policy and episodes."""
 
 from __future__ import annotations
 

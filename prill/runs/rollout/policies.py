@@ -1,4 +1,4 @@
-"""Who plays the episodes of a run: the policy that a configuration describes, made for each of them."""
+"""Makes the policy of a rollout for each episode."""
 
 from __future__ import annotations
 

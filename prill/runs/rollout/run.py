@@ -1,4 +1,4 @@
-"""The run of `prill rollout`: its configuration, its result, and what carries it out."""
+"""The rollout run: configuration, execution and result."""
 
 from __future__ import annotations
 

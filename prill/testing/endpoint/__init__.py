@@ -1,1 +1,1 @@
-"""An OpenAI-compatible endpoint that answers by script, with faults on demand."""
+"""A mock OpenAI-compatible endpoint with scripted replies and injected faults."""

@@ -1,4 +1,4 @@
-"""OpenAI's files and batches API on top of the mock server: every line of a file is answered as a request would be.
+"""OpenAI's files and batches API of the mock server.
 
 A batch is done after as many looks at it as `batch_looks` says. A share `batch_expired` of its requests is never carried out,
 and a share `batch_failed` fails; both go to the error file, as OpenAI's do. Batches with such requests end as expired.

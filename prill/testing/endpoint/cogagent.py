@@ -1,4 +1,4 @@
-"""The servers of CogAgent's authors, as far as a client notices: what they read, over what they fail, and what they count.
+"""Mock versions of the CogAgent authors' servers.
 
 18B: `openai_demo/openai_api.py` of THUDM/CogVLM. 9B: `app/openai_demo.py` of THUDM/CogAgent. Both decode pictures only from
 URLs that begin with `data:image/jpeg;base64,`; an exception inside them is a 500 in plain text. Their replies here act once,

@@ -1,4 +1,4 @@
-"""How the mock server misbehaves: its settings, and the draw that picks what happens to one request."""
+"""Fault injection of the mock server: settings and random draws."""
 
 from __future__ import annotations
 

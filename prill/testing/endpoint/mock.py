@@ -1,4 +1,4 @@
-"""The mock server as a child process, for tests."""
+"""The mock server as a child process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How servers differ that all call themselves OpenAI-compatible: settings of the mock server under the name of each.
+"""Provider profiles: how OpenAI-compatible servers differ.
 
 Each entry imitates what its provider documents, or what was seen of it, as far as prill's client is concerned: which
 fields of a request it refuses and in which words, and in which form it answers. Models, speed and prices are not imitated.

@@ -1,4 +1,4 @@
-"""The handlers of the mock server: what they answer, and what they count."""
+"""Request handlers and counters of the mock server."""
 
 from __future__ import annotations
 

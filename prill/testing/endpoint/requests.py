@@ -1,4 +1,4 @@
-"""What the mock server reads of a request, and why it refuses one, in the words of real servers."""
+"""Request parsing and rejection messages of the mock server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that judges by a mark in the text and misbehaves on purpose, the same way at every run.
+"""The mock OpenAI-compatible server; deterministic for a seed.
 
     python -m prill.testing.endpoint.server --port 0 --latency 0.2 --seed 7 --rate-limit 0.10 --retry-after 0.05 --drop 0.03
 

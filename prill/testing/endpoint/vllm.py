@@ -1,4 +1,4 @@
-"""A stand-in for the command `vllm serve`: the mock server behind vLLM's flags, key and list of models, ready in a second.
+"""A stand-in for `vllm serve`: the mock server with vLLM's flags and model list.
 
     VLLM_API_KEY=k python -m prill.testing.endpoint.vllm serve MODEL --port 8000 --served-model-name NAME
 

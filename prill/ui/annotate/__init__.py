@@ -1,1 +1,1 @@
-"""Labels by hand: the file they go to, what an annotator may see and when, and the local page."""
+"""The annotation UI: label file, visibility rules, and local page."""

@@ -1,4 +1,4 @@
-"""The page on which a person accepts, mends or rejects captions; every decision is on disk before the next one comes up."""
+"""The caption review page: accept, edit or reject; every decision is saved before the next."""
 
 from __future__ import annotations
 

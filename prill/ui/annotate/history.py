@@ -1,4 +1,4 @@
-"""The decisions of a sitting, by number: they can be taken back, and no page replaces one that it has not shown."""
+"""Numbered decisions of a session, with undo and conflict detection."""
 
 from __future__ import annotations
 

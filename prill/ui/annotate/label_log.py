@@ -1,4 +1,4 @@
-"""The label file while it is being written: right on disk after every decision, whoever kills the process."""
+"""The label file during annotation: consistent on disk after every decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local page of `prill annotate`: this machine only, and only for who has the address with its token.
+"""The annotation server: loopback only, protected by a token in the URL.
 
 Every path begins with the token, so nothing depends on cookies, which browsers share between the ports of a machine. The
 `Host` header is checked against DNS rebinding; what changes labels must be JSON from the page itself. Pictures and page

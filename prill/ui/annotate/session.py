@@ -1,4 +1,4 @@
-"""One annotator's sitting: what is labelled, what comes next, and what may be seen of others, and when."""
+"""An annotation session: the queue, the decisions, and what others' labels are visible."""
 
 from __future__ import annotations
 

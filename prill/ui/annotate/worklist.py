@@ -1,4 +1,4 @@
-"""The trajectories to label, in the order they come up; kept in a temporary database, so that memory stays small."""
+"""The queue of trajectories to label, kept in a temporary database."""
 
 from __future__ import annotations
 

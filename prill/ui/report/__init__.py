@@ -1,1 +1,1 @@
-"""One HTML page that shows trajectories, what several judges said of them, and what people said."""
+"""The HTML report: trajectories with verdicts and labels."""

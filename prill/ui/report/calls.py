@@ -1,4 +1,4 @@
-"""What models were asked and answered for a verdict, small enough to stand in the page: cut, packed, and opened on demand."""
+"""Model calls in the report: truncated, compressed, and shown on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page holds: the judges, one for each evaluator in each verdict file, and of each trajectory a row and a detail."""
+"""The report's data: judges, and a row and a detail per trajectory."""
 
 from __future__ import annotations
 

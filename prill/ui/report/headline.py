@@ -1,4 +1,4 @@
-"""One sentence on each judge, made of the figures that stand further down the page."""
+"""One summary sentence per judge, from the report's figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts of shares as SVG files of their own, with intervals; no fonts, scripts or styles from elsewhere."""
+"""Line charts with intervals as standalone SVG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report: trajectories read one at a time, and one HTML file that needs nothing but the images beside it.
+"""Writes the report as one HTML file.
 
 The file opens with the summary and the list, and ends with one block of JSON for each trajectory, read when it is shown:
 a browser paints the first before it has read the last. Whatever came from a page, an agent or a model is data there; the

@@ -1,4 +1,4 @@
-"""Screenshots of a page: linked by relative path, or embedded once each, scaled down."""
+"""Screenshots in the report: linked, or embedded once and scaled down."""
 
 from __future__ import annotations
 

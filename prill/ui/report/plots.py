@@ -1,4 +1,4 @@
-"""Plots as SVG: those of the report's summary, and the reliability diagram of `prill calibrate`.
+"""The report's plots and the reliability diagram of `prill calibrate`, as SVG.
 
 Every mark has words or a shape beside its colour.
 """

@@ -1,4 +1,4 @@
-"""The picture of `prill redteam`: what each family of attacks adds to the false positives, by strength, as an SVG file."""
+"""The plot of `prill redteam`: added false positives by attack and strength."""
 
 from __future__ import annotations
 

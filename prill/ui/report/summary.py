@@ -1,4 +1,4 @@
-"""What the first view of a report says: who judged what, how far that agrees with the labels, and what it cost.
+"""The report's summary: judges, agreement with labels, cost.
 
 Its look is in `summary.html`.
 """

@@ -1,1 +1,1 @@
-"""Looks on while a verdict is used as a reward, and says when it goes wrong."""
+"""Reward monitoring: detects when a reward is over-optimised."""

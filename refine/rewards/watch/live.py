@@ -1,4 +1,4 @@
-"""The watch while a reward is used: told every verdict, it notes and compares in a thread of its own.
+"""Monitors a reward in use, in a background thread.
 
 Nothing that goes wrong here reaches a reward: whoever asked for one has it already, and failures are counted.
 """

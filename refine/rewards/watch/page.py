@@ -1,4 +1,4 @@
-"""What a watch saw, to look at: the signs in words, and their course as plots."""
+"""The page of a reward monitor: its signals and their plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a watch notes, a line for each verdict, and the file that the lines are appended to. Format: docs/formats.md."""
+"""The records of a reward monitor, one line per verdict."""
 
 from __future__ import annotations
 

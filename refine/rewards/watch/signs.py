@@ -1,4 +1,4 @@
-"""Signs that a reward goes wrong, from its verdicts in order: canaries that turn, scores that drift, judges that part.
+"""Signals of over-optimisation: changed canaries, drifting scores, diverging judges.
 
 The first verdicts are compared with the latest. Everything is counted as it comes, and memory does not grow with the run.
 """
