@@ -16,7 +16,7 @@ from typing import Any
 
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.miniwob.environment import MiniWoB
-from prill.emulators.pool import Pool
+from prill.episodes.record import Pool
 from prill.io.store import read_trajectories
 from prill.papers.bench import read_paper
 from prill.papers.structured_reflection.actions import clicked, format_line

@@ -20,16 +20,15 @@ if TYPE_CHECKING:
     from prill.emulators.browsergym.environment import BrowserGym
     from prill.emulators.ios.config import IosConfig
     from prill.emulators.ios.environment import Ios, IosSpec
-    from prill.emulators.miniwob.config import MiniWobConfig
-    from prill.emulators.miniwob.environment import MiniWoB
+    from prill.emulators.miniwob.environment import MiniWoB, MiniWobConfig
     from prill.emulators.own import OwnEnvironmentConfig
-    from prill.emulators.pool import Pool
     from prill.emulators.registry import ENVIRONMENTS, make_environment
     from prill.emulators.settings import EnvironmentConfig
     from prill.emulators.shop import Shop
     from prill.emulators.webarena.config import WebArenaConfig
     from prill.emulators.webarena.environment import WebArena, WebArenaSpec
     from prill.emulators.webarena.oracle import WebArenaOracle
+    from prill.episodes.record import Pool
 
 __all__ = [
     "ENVIRONMENTS",
@@ -78,11 +77,11 @@ _HOMES = {
     "IosConfig": "ios.config",
     "IosSpec": "ios.environment",
     "MiniWoB": "miniwob.environment",
-    "MiniWobConfig": "miniwob.config",
+    "MiniWobConfig": "miniwob.environment",
     "OwnEnvironmentConfig": "own",
     "PageSpec": "browser.environment",
     "Phone": "android.phone",
-    "Pool": "pool",
+    "Pool": "prill.episodes.record",
     "Shop": "shop",
     "WebArena": "webarena.environment",
     "WebArenaConfig": "webarena.config",

@@ -21,7 +21,7 @@ from prill.types import LabelRecord, Platform, Task, Trajectory
 
 E = TypeVar("E", bound=Environment)
 _CONFIGS = {
-    "miniwob": "prill.emulators.miniwob.config:MiniWobConfig",
+    "miniwob": "prill.emulators.miniwob.environment:MiniWobConfig",
     "webarena": "prill.emulators.webarena.config:WebArenaConfig",
     "airline": "prill.papers.step.airline.config:AirlineConfig",
     "web": "prill.emulators.browser.config:WebConfig",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from prill.evaluators.combine import Cascade, Ensemble, Vote, savings
     from prill.evaluators.fitted.calibration import Calibrated, read_calibration
     from prill.evaluators.fitted.student import Student
+    from prill.evaluators.frames import FrameSpec
     from prill.evaluators.function import FunctionJudge, as_judge
     from prill.evaluators.judgement import Judgement, ModelJudge, make_verdict
     from prill.evaluators.labels import gold_labels, task_names
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from prill.evaluators.registry import JUDGES, judge_options, make_judge
     from prill.evaluators.rubric import Rubric, RubricCriterion, RubricJudge, RubricSpec, read_rubrics
     from prill.evaluators.steps import StepJudge, StepsSpec, kept_steps, outcome_rewards
-    from prill.evaluators.webjudge import WebJudge, WebJudgeSpec
+    from prill.evaluators.webjudge import WebJudge
     from prill.evaluators.wrappers.marking import Marked
     from prill.evaluators.wrappers.pointing import Pointing
     from prill.evaluators.wrappers.rewritten import EvidenceOnly, Rewritten
@@ -31,6 +32,7 @@ __all__ = [
     "Constant",
     "Ensemble",
     "EvidenceOnly",
+    "FrameSpec",
     "FunctionJudge",
     "Judgement",
     "LabelOracle",
@@ -51,7 +53,6 @@ __all__ = [
     "VLMSpec",
     "Vote",
     "WebJudge",
-    "WebJudgeSpec",
     "as_judge",
     "gold_labels",
     "judge_options",
@@ -71,6 +72,7 @@ _HOMES = {
     "Constant": "baselines",
     "Ensemble": "combine",
     "EvidenceOnly": "wrappers.rewritten",
+    "FrameSpec": "frames",
     "FunctionJudge": "function",
     "JUDGES": "registry",
     "Judgement": "judgement",
@@ -92,7 +94,6 @@ _HOMES = {
     "VLMSpec": "outcome",
     "Vote": "combine",
     "WebJudge": "webjudge",
-    "WebJudgeSpec": "webjudge",
     "as_judge": "function",
     "gold_labels": "labels",
     "judge_options": "registry",

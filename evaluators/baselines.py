@@ -10,6 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from prill.actions.ending import agent_claim
+from prill.config.values import Config
 from prill.errors import NoEvidenceError
 from prill.evaluators.claims import parse_stance
 from prill.evaluators.judgement import Judgement, make_verdict
@@ -118,8 +119,8 @@ def oracle(labels: Sequence[LabelRecord], source: str | None = None, truth: str 
     return LabelOracle(gold, source)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseSpec:
+@dataclass(frozen=True, kw_only=True)
+class NoiseSpec(Config):
     """How a judge errs on purpose. The rates are those of the draws; on few trajectories what comes out differs: count it."""
 
     false_positives: Annotated[float, Meta(ge=0, le=1, description="share of the failures that it calls successes")] = 0.0

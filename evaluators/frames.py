@@ -14,9 +14,10 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from msgspec import Meta
 
+from prill.config.values import Config
 from prill.errors import NoEvidenceError, UnparsableError
 from prill.evaluators.evidence import action_history, address, claims, endings, fewer, request, state_text, without_claims
-from prill.evaluators.judgement import Judgement, ModelJudge
+from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
 from prill.io.cache import DiskCache
 from prill.io.images import file_hash
 from prill.models.calls import ROOM, Room, ask, filled, planned, together
@@ -205,18 +206,21 @@ def _grade(frame: Frame, rating: Rating | UnparsableError) -> FrameGrade:
     return FrameGrade(frame.states, rating.scores, rating.description)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FrameSpec:
-    """Settings of judges that rate every frame."""
+@dataclass(frozen=True, kw_only=True)
+class FrameSpec(Config):
+    """Settings of judges that rate every frame; the defaults are those of `webjudge`.
 
-    top_k: Annotated[int, Meta(ge=1, description="frames kept besides the last, for each thing the goal asks for")]
-    least_score: Annotated[int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")]
-    answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")]
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")]
+    The original of that shows frames rated 3 or more, and hides the answer, which led to wrong successes.
+    """
+
+    top_k: Annotated[int, Meta(ge=1, description="frames shown besides the last: those rated best")] = 10
+    least_score: Annotated[int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")] = 3
+    answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = False
+    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
 
 
 @dataclass(frozen=True, eq=False)
-class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
+class FrameJudge(ModelJudge, Generic[C]):
     """A judge that finds out what the goal asks for, rates every frame by that, and judges by those that tell most.
 
     `C` is what the goal asks for: key points, or a rubric. Without a captioner the model looks at screenshots, with one it
@@ -228,6 +232,7 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
     """
 
     captioner: Annotated[Captioner | None, Meta(description="what reads states; none: the model looks at screenshots")] = None
+    spec: FrameSpec = field(default=FrameSpec(), kw_only=True)
     goal_cache: DiskCache | None = field(default=None, kw_only=True)
 
     def _params(self) -> dict[str, Any]:
@@ -244,16 +249,16 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
             return Usage()
         criteria, calls = self._planned_criteria(trajectory)
         calls += [self._rating_messages(trajectory, criteria, frame, ROOM) for frame in frames]
-        shortlist = frames[-1 - self.top_k * self._columns(criteria) :]
+        shortlist = frames[-1 - self.spec.top_k * self._columns(criteria) :]
         calls.append(self._verdict_messages(trajectory, criteria, shortlist, ["x" * 500] * len(shortlist), ROOM))
-        return sum((planned(messages, self.max_tokens) for messages in calls), start=Usage())
+        return sum((planned(messages, self.spec.max_tokens) for messages in calls), start=Usage())
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         frames = await distinct_frames(trajectory, self.captioner)
         criteria = await self._criteria(trajectory)
         ratings = await together([self._rate(trajectory, criteria, frame) for frame in frames])
         failures = [rating for rating in ratings if isinstance(rating, UnparsableError)]
-        if len(failures) > self.top_k:
+        if len(failures) > self.spec.top_k:
             raise UnparsableError(
                 f"the ratings of {len(failures)} of {len(frames)} frames cannot be read; the last: {failures[-1]}"
             )
@@ -283,7 +288,7 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
                 lambda room: self._rating_messages(trajectory, criteria, frame, room.chars),
                 self.forms[1],
                 prompt,
-                self.max_tokens,
+                self.spec.max_tokens,
             )
             return self._parse_rating(criteria, reply)
         except UnparsableError as error:
@@ -291,11 +296,11 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
 
     def _places(self, ratings: Sequence[Rating | UnparsableError], criteria: C, room: Room) -> list[int]:
         """The frames to show: the best `top_k` for each column of scores, or fewer where there is less room, and the last."""
-        for count in range(max(1, self.top_k * room.chars // ROOM), 0, -1):
+        for count in range(max(1, self.spec.top_k * room.chars // ROOM), 0, -1):
             places: set[int] = set()
             for i in range(self._columns(criteria)):
                 scores = [None if isinstance(rating, UnparsableError) else rating.scores[i] for rating in ratings]
-                places.update(best_frames(scores, count, self.least_score))
+                places.update(best_frames(scores, count, self.spec.least_score))
             if room.images is None or len(places) <= room.images:
                 break
         return fewer(sorted(places), room.images)
@@ -308,7 +313,7 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
     def _verdict_messages(
         self, trajectory: Trajectory, criteria: C, frames: Sequence[Frame], descriptions: Sequence[str], room: int
     ) -> tuple[Message, ...]:
-        values, images = verdict_blocks(trajectory, frames, descriptions, room, answer=self.answer)
+        values, images = verdict_blocks(trajectory, frames, descriptions, room, answer=self.spec.answer)
         return filled(self.prompts[self.prompt_names[2]], images, **self._block(criteria, room), **values)
 
     def _columns(self, criteria: C) -> int:

@@ -11,13 +11,14 @@ from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 from msgspec import Meta
 
-from prill.config.registry import read_options
+from prill.config.values import Config
 from prill.errors import UnscoredError
 from prill.models.ledger import Meter, metered
 from prill.models.prompts import Prompt, content_hash, prompt_set
 from prill.protocols import Bounded, Evaluator, Form, LanguageModel
 from prill.types import EvaluatorInfo, Findings, StepVerdict, Trajectory, Verdict
 
+MAX_TOKENS = 1024  # of a reply, where a judge does not need more
 # A path for the judge's main prompt, or a table of prompt names and paths.
 PromptFiles = str | dict[str, str] | None
 
@@ -99,30 +100,27 @@ class ClaimReader(Evaluator, Protocol):
         ...
 
 
-def spec_values(judge: object, spec: type) -> dict[str, Any]:
-    """The values of the spec's fields in a judge: what `info.params` records."""
-    return {part.name: getattr(judge, part.name) for part in fields(spec)}
-
-
 @dataclass(frozen=True, eq=False)
 class ModelJudge(ABC):
     """What judges that ask a language model share: the prompts, the identity, and failures as states.
 
-    A judge is a frozen dataclass: the fields of `spec` are its settings, and `info.params` records them. Subclasses name
-    themselves, their spec, their prompt files and the forms of reply they ask for, and judge in `_judge`.
+    A judge is a frozen dataclass. Its settings are a configuration of their own, its `spec`, which `info.params` records.
+    Subclasses name themselves, the type of their spec, their prompt files and the forms of reply they ask for, and judge in
+    `_judge`.
 
     Args:
         model: The model that judges.
+        spec: The settings.
     """
 
     model: LanguageModel
     prompt: Annotated[PromptFiles, Meta(description="a prompt file of your own (or a table of names and files)")] = field(
         default=None, kw_only=True
     )
+    spec: Config = field(kw_only=True)
 
     name: ClassVar[str]
     version: ClassVar[str] = "1"
-    spec: ClassVar[type]
     prompt_names: ClassVar[tuple[str, ...]]
     main_prompts: ClassVar[tuple[str, ...]]
     paper_prompts: ClassVar[tuple[str, ...]] = ()  # those of the paper's protocol, where the judge has it
@@ -134,9 +132,7 @@ class ModelJudge(ABC):
         return True
 
     def __post_init__(self) -> None:
-        # What cannot be used is found out now, not at the first trajectory.
-        read_options(self.spec, spec_values(self, self.spec), f"judge {self.name!r}")
-        self.prompts  # noqa: B018
+        self.prompts  # noqa: B018 - a file that cannot be read is found out now, not at the first trajectory
 
     @cached_property
     def prompts(self) -> Mapping[str, Prompt]:
@@ -175,7 +171,7 @@ class ModelJudge(ABC):
         return self.prompt_names
 
     def _params(self) -> dict[str, Any]:
-        return spec_values(self, self.spec)
+        return {part.name: getattr(self.spec, part.name) for part in fields(self.spec)}
 
     def _form_texts(self) -> list[str]:
         return [form.instructions(as_json=as_json) for form in self.forms for as_json in (True, False)]

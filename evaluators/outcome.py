@@ -9,12 +9,13 @@ nothing is warned of. The wording of our prompts is our own in both. docs/refere
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
 from prill.actions.phone import DEVICE_NAMES
+from prill.config.values import Config
 from prill.errors import NoEvidenceError, UsageError
 from prill.evaluators.evidence import (
     State,
@@ -32,7 +33,7 @@ from prill.evaluators.evidence import (
     without_claims,
 )
 from prill.evaluators.frames import captions, images_read, planned_captions
-from prill.evaluators.judgement import Judgement, ModelJudge
+from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
 from prill.models.calls import ROOM, Room, ask, planned
 from prill.models.prompts import NONCE, Prompt, clean, quoted, shorten
 from prill.models.replies import ReplyFormat, WordFormat, choice_probability, word_probability
@@ -46,7 +47,6 @@ PAPER_STATUS = ReplyFormat("thoughts", "status", OUTCOMES, tagged=True)
 STATED_STATUS = replace(STATUS, number="probability", number_means="how likely it is that the request was carried out")
 WORD = WordFormat("status", (*OUTCOMES, INSUFFICIENT))
 _WORD_TOKENS = 32  # the longest of the words, in any tokenizer, and what stands around it
-MAX_TOKENS = 1024
 _DEVICES = {
     "web": "web sites",
     **DEVICE_NAMES,
@@ -77,8 +77,8 @@ _PAPER_TEXT = JudgePreset("2", PAPER_STATUS, answer_on_the_web=True, answer_on_d
 _PAPER_VISION = JudgePreset("2", PAPER_STATUS, answer_on_the_web=False, answer_on_devices=True)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class VLMSpec:
+@dataclass(frozen=True, kw_only=True)
+class VLMSpec(Config):
     """Settings of `vlm`, and of every judge of outcomes by one call."""
 
     preset: Annotated[PresetName, Meta(description="the protocol: prill's own, or that of arXiv 2404.06474")] = "prill"
@@ -97,8 +97,17 @@ class VLMSpec:
     ] = "thoughts"
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
 
+    def check(self) -> None:
+        """Refuses what the preset or the form of the reply leaves no room for."""
+        if self.preset == "paper" and self.frames not in (None, 1):
+            raise UsageError("the paper's protocol shows one state: leave frames at 1, or use preset prill")
+        if self.preset == "paper" and (self.probability != "token" or self.form != "thoughts"):
+            raise UsageError("the paper's protocol asks for thoughts and a status: probability and form go with preset prill")
+        if self.form == "verdict" and self.probability == "stated":
+            raise UsageError("a reply of one word states no number: leave probability at token, or form at thoughts")
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+
+@dataclass(frozen=True, kw_only=True)
 class ModularSpec(VLMSpec):
     """Settings of `modular`."""
 
@@ -108,42 +117,35 @@ class ModularSpec(VLMSpec):
 
 
 @dataclass(frozen=True, eq=False)
-class OutcomeJudge(VLMSpec, ModelJudge):
+class OutcomeJudge(ModelJudge):
     """What both judges share: one prompt a platform, one call, one verdict.
 
     With `answer` False, actions lose the words of the agent's messages too; the paper's protocol keeps them where it hides
     the answer. Rewards are the paper's: 0 for each step, and for the last one 1 after success.
     """
 
-    paper: ClassVar[JudgePreset]
+    spec: VLMSpec = field(default=VLMSpec(), kw_only=True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.preset == "paper" and self.frames not in (None, 1):
-            raise UsageError("the paper's protocol shows one state: leave frames at 1, or use preset prill")
-        if self.preset == "paper" and (self.probability != "token" or self.form != "thoughts"):
-            raise UsageError("the paper's protocol asks for thoughts and a status: probability and form go with preset prill")
-        if self.form == "verdict" and self.probability == "stated":
-            raise UsageError("a reply of one word states no number: leave probability at token, or form at thoughts")
+    paper: ClassVar[JudgePreset]
 
     @property
     def _preset(self) -> JudgePreset:
-        return self.paper if self.preset == "paper" else _PRILL
+        return self.paper if self.spec.preset == "paper" else _PRILL
 
     @property
     def _form(self) -> ReplyFormat | WordFormat:
-        if self.form == "verdict":
+        if self.spec.form == "verdict":
             return WORD
-        return STATED_STATUS if self.probability == "stated" else self._preset.form
+        return STATED_STATUS if self.spec.probability == "stated" else self._preset.form
 
     @property
     def _reply_tokens(self) -> int:
-        return min(self.max_tokens, _WORD_TOKENS) if self.form == "verdict" else self.max_tokens
+        return min(self.spec.max_tokens, _WORD_TOKENS) if self.spec.form == "verdict" else self.spec.max_tokens
 
     @property
     def reads_probabilities(self) -> bool:
         """Whether scores come from log-probabilities."""
-        return self.probability == "token"
+        return self.spec.probability == "token"
 
     def _version(self) -> str:
         return self._preset.version
@@ -152,7 +154,7 @@ class OutcomeJudge(VLMSpec, ModelJudge):
         return [self._form.instructions(as_json=as_json) for as_json in (True, False)]
 
     def _names(self) -> tuple[str, ...]:
-        return self.paper_prompts if self.preset == "paper" else self.prompt_names
+        return self.paper_prompts if self.spec.preset == "paper" else self.prompt_names
 
     def _prompt(self, trajectory: Trajectory) -> Prompt:
         """The prompt for the trajectory's platform: the first of the judge's two for the web."""
@@ -164,30 +166,30 @@ class OutcomeJudge(VLMSpec, ModelJudge):
         `room` bounds the actions, and a quarter of it the answer and the thoughts each, in characters.
         """
         prompt = self._prompt(trajectory)
-        values = self._paper_values(trajectory, room) if self.preset == "paper" else self._values(trajectory, room)
+        values = self._paper_values(trajectory, room) if self.spec.preset == "paper" else self._values(trajectory, room)
         device = {"device": _DEVICES[trajectory.task.platform]} if "device" in prompt.slots else {}
         turns = prompt.fill({**values, **device, **blocks})
         return Message("system", (turns["system"],)), Message("user", (turns["user"], *images))
 
     def _values(self, trajectory: Trajectory, room: int) -> dict[str, str]:
-        history = without_claims(trajectory) if self.answer is False else trajectory
-        answer = self._preset.shows_answer(trajectory, self.answer)
+        history = without_claims(trajectory) if self.spec.answer is False else trajectory
+        answer = self._preset.shows_answer(trajectory, self.spec.answer)
         return {
             "goal": request(trajectory),
             "actions": quoted("actions", action_history(history, room)),
-            "claims": claims(trajectory, room // 4, answer=answer, thoughts=self.thoughts),
+            "claims": claims(trajectory, room // 4, answer=answer, thoughts=self.spec.thoughts),
             "code": NONCE,
         }
 
     def _paper_values(self, trajectory: Trajectory, room: int) -> dict[str, str]:
         """The same as the paper shows it: plain text, without marks around it."""
-        history = without_claims(trajectory) if self.answer is False else trajectory
+        history = without_claims(trajectory) if self.spec.answer is False else trajectory
         lines = []
-        if self._preset.shows_answer(trajectory, self.answer):
+        if self._preset.shows_answer(trajectory, self.spec.answer):
             lines.append(
                 f"The agent's answer to the user: {shorten(clean(trajectory.answer or ''), room // 4).strip() or 'N/A'}"
             )
-        if self.thoughts:
+        if self.spec.thoughts:
             lines.append(f"The agent's thoughts:\n{thought_lines(trajectory, room // 4)}")
         return {
             "goal": clean(trajectory.task.goal),
@@ -209,14 +211,13 @@ class VLMJudge(OutcomeJudge):
     """
 
     name: ClassVar[str] = "vlm"
-    spec: ClassVar[type] = VLMSpec
     prompt_names: ClassVar[tuple[str, ...]] = ("web_vision", "device_vision")
     main_prompts: ClassVar[tuple[str, ...]] = prompt_names
     paper_prompts: ClassVar[tuple[str, ...]] = ("paper_web_vision", "paper_device_vision")
     paper: ClassVar[JudgePreset] = _PAPER_VISION
 
     def _frames(self, trajectory: Trajectory) -> list[State]:
-        return select_frames(trajectory, 1 if self.preset == "paper" else self.frames)
+        return select_frames(trajectory, 1 if self.spec.preset == "paper" else self.spec.frames)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The frames that are shown."""
@@ -246,7 +247,7 @@ class VLMJudge(OutcomeJudge):
     def _request(self, trajectory: Trajectory, every: Sequence[State], room: Room) -> tuple[Message, ...]:
         frames = fewer(every, room.images)
         paths = [frame.screenshot for _, frame in frames if frame.screenshot]
-        if self.preset == "paper":
+        if self.spec.preset == "paper":
             return self._messages(trajectory, room.chars, [Image(path, detail="high") for path in paths])
         lines = "\n".join(f"Image {i}: the state {when}." for i, (when, _) in enumerate(frames, 1))
         if missing := [when for when, _ in every if when not in dict(frames)]:
@@ -257,7 +258,7 @@ class VLMJudge(OutcomeJudge):
 
 
 @dataclass(frozen=True, eq=False)
-class CaptionJudge(ModularSpec, OutcomeJudge):
+class CaptionJudge(OutcomeJudge):
     """Modular judge: a captioner turns the last states into text, a language model reasons over it (arXiv 2404.06474, 3.2).
 
     The captioner never sees the goal. Where the last state holds nothing that it reads, and another one can show the outcome
@@ -268,9 +269,9 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
     """
 
     captioner: Annotated[Captioner, Meta(description="what reads states")]
+    spec: ModularSpec = field(default=ModularSpec(), kw_only=True)
 
     name: ClassVar[str] = "modular"
-    spec: ClassVar[type] = ModularSpec
     prompt_names: ClassVar[tuple[str, ...]] = ("web_text", "device_text")
     main_prompts: ClassVar[tuple[str, ...]] = prompt_names
     paper_prompts: ClassVar[tuple[str, ...]] = ("paper_web_text", "paper_device_text")
@@ -282,37 +283,37 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The images of the states that are captioned, where captions come from images."""
         seen = trajectory.observations
-        return images_read(seen[-self.frames :], self.captioner) or images_read(
+        return images_read(seen[-self.spec.frames :], self.captioner) or images_read(
             (seen[i] for i in self._others(trajectory)), self.captioner
         )
 
     def estimate(self, trajectory: Trajectory) -> Usage:
         """The call that would be made; no caption is made for it."""
         every = trajectory.observations
-        places = [*range(len(every))[-self.frames :], *self._others(trajectory)]
+        places = [*range(len(every))[-self.spec.frames :], *self._others(trajectory)]
         texts = dict(zip(places, planned_captions([every[i] for i in places], self.captioner), strict=True))
         captioned = self._shown(trajectory, texts)
-        return planned(self._request(trajectory, captioned, self.max_chars), self._reply_tokens) if captioned else Usage()
+        return planned(self._request(trajectory, captioned, self.spec.max_chars), self._reply_tokens) if captioned else Usage()
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         captioned = await self._captioned(trajectory)
-        return await self._ask(trajectory, lambda room: self._request(trajectory, captioned, room.chars), self.max_chars)
+        return await self._ask(trajectory, lambda room: self._request(trajectory, captioned, room.chars), self.spec.max_chars)
 
     def _others(self, trajectory: Trajectory) -> list[int]:
         """The places of states in which the outcome can be seen, besides the last `frames`; the latest first."""
-        return sorted((i for i in endings(trajectory) if i < len(trajectory.observations) - self.frames), reverse=True)
+        return sorted((i for i in endings(trajectory) if i < len(trajectory.observations) - self.spec.frames), reverse=True)
 
     def _shown(self, trajectory: Trajectory, texts: Mapping[int, str | None]) -> list[tuple[State, str]]:
         """The last `frames` of the states that have a text; none where the outcome could not be seen in them."""
         if not any(texts.get(i) for i in endings(trajectory)):
             return []
         every = states(trajectory)
-        return [(every[i], text) for i, text in sorted(texts.items()) if text][-self.frames :]
+        return [(every[i], text) for i, text in sorted(texts.items()) if text][-self.spec.frames :]
 
     async def _captioned(self, trajectory: Trajectory) -> list[tuple[State, str]]:
         """The states to show. Raises NoEvidenceError where none can be read in which the outcome can be seen."""
         every = trajectory.observations
-        last = range(len(every))[-self.frames :]
+        last = range(len(every))[-self.spec.frames :]
         error = NoEvidenceError("the last state cannot be read, so the outcome cannot be seen")
         texts: dict[int, str | None] = {}
         for places in (last, *([i] for i in self._others(trajectory))):
@@ -325,7 +326,7 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
         raise error
 
     def _request(self, trajectory: Trajectory, captioned: Sequence[tuple[State, str]], room: int) -> tuple[Message, ...]:
-        if self.preset == "paper":
+        if self.spec.preset == "paper":
             return self._messages(trajectory, room, state=shorten(clean(captioned[-1][1]), room))
         return self._messages(trajectory, room, state=_state_block(captioned, room))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
@@ -256,7 +256,7 @@ def _summary(criteria: Sequence[Criterion], obstacle: str | None) -> str:
     return "; ".join([*parts, f"could not be done: {obstacle}"] if obstacle else parts)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class RubricSpec(FrameSpec):
     """Settings of `rubric`."""
 
@@ -273,7 +273,7 @@ class RubricSpec(FrameSpec):
 
 
 @dataclass(frozen=True, eq=False)
-class RubricJudge(RubricSpec, FrameJudge[Rubric]):
+class RubricJudge(FrameJudge[Rubric]):
     """Judges criterion by criterion, by the frames that tell most about each and always the last, with the state as proof.
 
     Criteria come from `rubrics` (a file, or what `read_rubrics` gives); else the model makes them, once for each goal. With
@@ -290,9 +290,10 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
         goal_cache: Keeps what goals ask for across runs. None: this object alone asks about each goal once.
     """
 
+    spec: RubricSpec = field(default=RubricSpec(), kw_only=True)
+
     name: ClassVar[str] = "rubric"
     version: ClassVar[str] = "3"
-    spec: ClassVar[type] = RubricSpec
     prompt_names: ClassVar[tuple[str, ...]] = ("rubric_criteria", "rubric_frame", "rubric_verdict")
     main_prompts: ClassVar[tuple[str, ...]] = ("rubric_verdict",)
     forms: ClassVar[tuple[Form, ...]] = (RUBRIC, RELEVANCE, ASSESSMENT)
@@ -308,7 +309,7 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
 
     @cached_property
     def _rubrics(self) -> Mapping[str, Rubric] | None:
-        return read_rubrics(self.rubrics) if isinstance(self.rubrics, str) else self.rubrics
+        return read_rubrics(self.spec.rubrics) if isinstance(self.spec.rubrics, str) else self.spec.rubrics
 
     @cached_property
     def _model_rubrics(self) -> PerGoal[Rubric]:
@@ -323,7 +324,7 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
     def _supplied(self, trajectory: Trajectory) -> Rubric | None:
         """The rubric from `rubrics`; None: the model is to make it."""
         rubric = rubric_for(trajectory.task, self._rubrics or {})
-        if rubric is None and self._rubrics is not None and not self.make_missing:
+        if rubric is None and self._rubrics is not None and not self.spec.make_missing:
             raise InputError(f"no rubric was given for task {trajectory.task.id!r}, nor for its goal")
         return rubric
 
@@ -331,9 +332,9 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
         if (rubric := self._supplied(trajectory)) is not None:
             return rubric
         task, prompt = trajectory.task, self.prompts["rubric_criteria"]
-        key = content_hash(self.model.name, prompt.text, RUBRIC.shape, str(self.max_tokens), *list_goals(task))
+        key = content_hash(self.model.name, prompt.text, RUBRIC.shape, str(self.spec.max_tokens), *list_goals(task))
         return await self._model_rubrics.get(
-            key, lambda: ask(self.model, lambda _: self._rubric_messages(task), RUBRIC, prompt, self.max_tokens)
+            key, lambda: ask(self.model, lambda _: self._rubric_messages(task), RUBRIC, prompt, self.spec.max_tokens)
         )
 
     def _planned_criteria(self, trajectory: Trajectory) -> tuple[Rubric, list[tuple[Message, ...]]]:
@@ -362,5 +363,5 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
     async def _conclude(
         self, criteria: Rubric, messages: Callable[[Room], Sequence[Message]], states: Callable[[], Set[int]]
     ) -> Judgement:
-        reply = await ask(self.model, messages, ASSESSMENT, self.prompts["rubric_verdict"], self.max_tokens)
-        return make_judgement(criteria, ASSESSMENT.read(reply), states(), self.threshold)
+        reply = await ask(self.model, messages, ASSESSMENT, self.prompts["rubric_verdict"], self.spec.max_tokens)
+        return make_judgement(criteria, ASSESSMENT.read(reply), states(), self.spec.threshold)

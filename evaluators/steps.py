@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
+from prill.config.values import Config
 from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.evaluators.evidence import action_text, request, state_text
 from prill.evaluators.frames import captions, images_read, planned_captions
@@ -31,8 +32,8 @@ _REACHED = "goal-reached"
 _NOT_RECORDED = "(This state was not recorded.)"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class StepsSpec:
+@dataclass(frozen=True, kw_only=True)
+class StepsSpec(Config):
     """Settings of `steps`. The paper asks for away < 0 <= towards < 1 and leaves the values open."""
 
     preset: Annotated[PresetName, Meta(description="the protocol: prill's own, or that of arXiv 2404.06474")] = "prill"
@@ -44,7 +45,7 @@ class StepsSpec:
 
 
 @dataclass(frozen=True, eq=False)
-class StepJudge(StepsSpec, ModelJudge):
+class StepJudge(ModelJudge):
     """One call for each action, of which the model sees the states before and after as captions.
 
     Rewards, one for each step: 1 where the goal is reached, `towards` for progress, else `away`. Success: some step reached
@@ -61,9 +62,9 @@ class StepJudge(StepsSpec, ModelJudge):
     """
 
     captioner: Annotated[Captioner, Meta(description="what reads states")]
+    spec: StepsSpec = field(default=StepsSpec(), kw_only=True)
 
     name: ClassVar[str] = "steps"
-    spec: ClassVar[type] = StepsSpec
     version: ClassVar[str] = "2"
     prompt_names: ClassVar[tuple[str, ...]] = ("steps",)
     main_prompts: ClassVar[tuple[str, ...]] = prompt_names
@@ -71,11 +72,11 @@ class StepJudge(StepsSpec, ModelJudge):
     forms: ClassVar[tuple[Form, ...]] = (STEP,)
 
     def _names(self) -> tuple[str, ...]:
-        return self.paper_prompts if self.preset == "paper" else self.prompt_names
+        return self.paper_prompts if self.spec.preset == "paper" else self.prompt_names
 
     @property
     def _shows_last_state(self) -> bool:
-        return self.preset == "prill" if self.last_state is None else self.last_state
+        return self.spec.preset == "prill" if self.spec.last_state is None else self.spec.last_state
 
     def _params(self) -> dict[str, Any]:
         return {"captioner": self.captioner.name, **super()._params(), "last_state": self._shows_last_state}
@@ -87,8 +88,8 @@ class StepJudge(StepsSpec, ModelJudge):
     def estimate(self, trajectory: Trajectory) -> Usage:
         """One call for each action; no caption is made for it."""
         states = planned_captions(self._states(trajectory), self.captioner)
-        calls = (self._messages(trajectory, i, states, self.max_chars) for i in range(len(trajectory.steps)))
-        return sum((planned(messages, self.max_tokens) for messages in calls), start=Usage())
+        calls = (self._messages(trajectory, i, states, self.spec.max_chars) for i in range(len(trajectory.steps)))
+        return sum((planned(messages, self.spec.max_tokens) for messages in calls), start=Usage())
 
     def _states(self, trajectory: Trajectory) -> tuple[Observation, ...]:
         return trajectory.observations if self._shows_last_state else trajectory.observations[: len(trajectory.steps)]
@@ -99,7 +100,7 @@ class StepJudge(StepsSpec, ModelJudge):
         states = await captions(self._states(trajectory), self.captioner)
         results = await together([self._step(trajectory, i, states) for i in range(len(trajectory.steps))])
         steps = tuple(step for step, _ in results)
-        if self.preset == "prill" and all(step.flagged for step in steps):
+        if self.spec.preset == "prill" and all(step.flagged for step in steps):
             raise UnparsableError(f"no reply holds a label; the first: {steps[0].reason}")
         reached = any(step.label == "reached" for step in steps)
         score = round(min(1.0, max(probability for _, probability in results)), 6)
@@ -111,24 +112,24 @@ class StepJudge(StepsSpec, ModelJudge):
             reply = await ask(
                 self.model,
                 lambda room: self._messages(trajectory, i, states, room.chars),
-                replace(STEP, tagged=self.preset == "paper"),
+                replace(STEP, tagged=self.spec.preset == "paper"),
                 prompt,
-                self.max_tokens,
-                self.max_chars,
+                self.spec.max_tokens,
+                self.spec.max_chars,
             )
         except UnparsableError as error:
-            return StepVerdict(i, "not_sure", self.away, str(error), flagged=True), 0.0
+            return StepVerdict(i, "not_sure", self.spec.away, str(error), flagged=True), 0.0
         word = reply.fields[STEP.verdict]
         label = LABELS[word]
         probability = choice_probability(reply.tokens, STEP.verdict, STEP.choices, _REACHED, word) if reply.tokens else None
         if probability is None:
             probability = float(word == _REACHED)
-        reward = {"reached": 1.0, "towards": self.towards}.get(label, self.away)
+        reward = {"reached": 1.0, "towards": self.spec.towards}.get(label, self.spec.away)
         return StepVerdict(i, label, reward, reply.fields[STEP.text]), probability
 
     def _messages(self, trajectory: Trajectory, i: int, states: Sequence[str | None], room: int) -> tuple[Message, ...]:
         prompt = self.prompts[self._names()[0]]
-        if self.preset == "paper":
+        if self.spec.preset == "paper":
             return (Message("user", (prompt.fill(self._paper_values(trajectory, i, states, room // 2))["user"],)),)
         turns = prompt.fill(self._values(trajectory, i, states, room // 2))
         return Message("system", (turns["system"],)), Message("user", (turns["user"],))

@@ -10,9 +10,9 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from prill.evaluators.evidence import asked_for, list_goals
-from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
+from prill.evaluators.frames import FrameJudge, Rating
 from prill.evaluators.judgement import Judgement
-from prill.evaluators.outcome import MAX_TOKENS, STATUS, judge_outcome
+from prill.evaluators.outcome import STATUS, judge_outcome
 from prill.models.calls import PerGoal, Room, ask, filled
 from prill.models.prompts import content_hash, quoted, shorten
 from prill.models.replies import RecordFormat, ReplyFormat
@@ -35,18 +35,8 @@ KEY_POINTS = RecordFormat(KeyPoints, '{"key_points": ["<the first>", "<the secon
 RATING = ReplyFormat("description", "score", ("1", "2", "3", "4", "5"))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class WebJudgeSpec(FrameSpec):
-    """Settings of `webjudge`. The original shows frames rated 3 or more, and hides the answer, which led to wrong successes."""
-
-    top_k: Annotated[int, Meta(ge=1, description="frames shown besides the last: those rated best")] = 10
-    least_score: Annotated[int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")] = 3
-    answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = False
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
-
-
 @dataclass(frozen=True, eq=False)
-class WebJudge(WebJudgeSpec, FrameJudge[tuple[str, ...]]):
+class WebJudge(FrameJudge[tuple[str, ...]]):
     """Judges by the frames that tell most about the key points of the goal, and always by the last.
 
     Without `answer` the agent's messages lose their words in the history, too.
@@ -65,7 +55,6 @@ class WebJudge(WebJudgeSpec, FrameJudge[tuple[str, ...]]):
 
     name: ClassVar[str] = "webjudge"
     version: ClassVar[str] = "2"
-    spec: ClassVar[type] = WebJudgeSpec
     prompt_names: ClassVar[tuple[str, ...]] = ("webjudge_key_points", "webjudge_frame", "webjudge_verdict")
     main_prompts: ClassVar[tuple[str, ...]] = ("webjudge_verdict",)
     forms: ClassVar[tuple[Form, ...]] = (KEY_POINTS, RATING, STATUS)
@@ -76,9 +65,9 @@ class WebJudge(WebJudgeSpec, FrameJudge[tuple[str, ...]]):
 
     async def _criteria(self, trajectory: Trajectory) -> tuple[str, ...]:
         task, prompt = trajectory.task, self.prompts["webjudge_key_points"]
-        key = content_hash(self.model.name, prompt.text, KEY_POINTS.shape, str(self.max_tokens), *list_goals(task))
+        key = content_hash(self.model.name, prompt.text, KEY_POINTS.shape, str(self.spec.max_tokens), *list_goals(task))
         record = await self._key_points.get(
-            key, lambda: ask(self.model, lambda _: self._point_messages(task), KEY_POINTS, prompt, self.max_tokens)
+            key, lambda: ask(self.model, lambda _: self._point_messages(task), KEY_POINTS, prompt, self.spec.max_tokens)
         )
         points = (" ".join(point.split()) for point in record.key_points if point.strip())
         return tuple(points) or (" ".join(task.goal.split()),)
@@ -99,5 +88,5 @@ class WebJudge(WebJudgeSpec, FrameJudge[tuple[str, ...]]):
     async def _conclude(
         self, criteria: tuple[str, ...], messages: Callable[[Room], Sequence[Message]], states: Callable[[], Set[int]]
     ) -> Judgement:
-        judgement = await judge_outcome(self.model, messages, self.prompts["webjudge_verdict"], self.max_tokens)
+        judgement = await judge_outcome(self.model, messages, self.prompts["webjudge_verdict"], self.spec.max_tokens)
         return replace(judgement, findings=Findings(key_points=criteria))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from prill.emulators.browser.config import WebConfig
     from prill.emulators.browsergym.config import BrowserGymConfig
     from prill.emulators.ios.config import IosConfig
-    from prill.emulators.miniwob.config import MiniWobConfig
+    from prill.emulators.miniwob.environment import MiniWobConfig
     from prill.emulators.own import OwnEnvironmentConfig
     from prill.emulators.registry import make_environment as environment
     from prill.emulators.settings import EnvironmentConfig
@@ -302,7 +302,7 @@ _HOMES = {
     "JudgesConfig": "runs.show",
     "LessonsConfig": "refine.reflector",
     "MergeConfig": "runs.data",
-    "MiniWobConfig": "emulators.miniwob.config",
+    "MiniWobConfig": "emulators.miniwob.environment",
     "ModelConfig": "models.registry",
     "OwnEnvironmentConfig": "emulators.own",
     "PolicyConfig": "policies.registry",

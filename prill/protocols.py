@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
@@ -533,38 +532,6 @@ class Abridging(Protocol):
 
 
 E = TypeVar("E", bound=Environment)
-
-
-class Lender(Protocol[E]):
-    """Lends environments to one episode at a time (`prill.emulators.pool.Pool`)."""
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-        ...
-
-    def lend(self, *, but: E | None = None) -> AbstractAsyncContextManager[E]:
-        """Lends an environment to one episode at a time.
-
-        Args:
-            but: An environment not to lend while there are others. None: any.
-
-        Returns:
-            A context manager that waits for a free environment.
-
-        Raises:
-            EnvironmentFailedError: No environment works.
-        """
-        ...
-
-    async def report(self, environment: E, failure: str | None) -> None:
-        """Reports whether an episode could begin.
-
-        Args:
-            environment: The environment.
-            failure: Why it could not. None: it began.
-        """
-        ...
 
 
 class Work(Protocol):

@@ -19,7 +19,7 @@ import msgspec
 
 from prill.config.toml import read_table
 from prill.episodes.loop import is_unpaid
-from prill.episodes.record import Episode, RecordTally, record
+from prill.episodes.record import Episode, Pool, RecordTally, record
 from prill.episodes.run_folder import LABELS, RunFolder
 from prill.errors import BudgetSpentError, NoEvidenceError, UnscoredError, UsageError
 from prill.evaluators.judgement import Judgement, make_verdict
@@ -32,7 +32,7 @@ from prill.io.verdict_log import RETRIED, VerdictLog
 from prill.models.calls import together
 from prill.models.ledger import metered
 from prill.models.transport import PATIENCE
-from prill.protocols import E, Evaluator, Learner, Lender
+from prill.protocols import E, Evaluator, Learner
 from prill.refine.outcomes import (
     LESSONS,
     RESULTS,
@@ -122,7 +122,7 @@ class ReflexionProgress:
 
 
 async def run_reflexion(
-    pool: Lender[E],
+    pool: Pool[E],
     challenges: Sequence[Challenge[E]],
     judge: Evaluator | None,
     out: Path,
@@ -163,7 +163,7 @@ async def run_reflexion(
 
 
 def check_again(
-    pool: Lender[E],
+    pool: Pool[E],
     challenges: Sequence[Challenge[E]],
     judge: Evaluator | None,
     out: Path,
@@ -226,7 +226,7 @@ class _Run(Generic[E]):
 
     def __init__(
         self,
-        pool: Lender[E],
+        pool: Pool[E],
         challenges: Sequence[Challenge[E]],
         judge: Evaluator | None,
         out: Path,

@@ -391,7 +391,12 @@ def test_paths_in_the_house_exist() -> None:
 
 
 # Files that somebody has to open, at most, to follow what happens.
-MAX_FILES = {"a reward request": 8, "one call to a model": 6, "one trajectory through `prill score --judge vlm`": 15}
+MAX_FILES = {
+    "a reward request": 8,
+    "one call to a model": 6,
+    "one trajectory through `prill score --judge vlm`": 15,
+    "`prill reflexion miniwob` to the first action": 10,
+}
 
 
 def test_ways_say_how_many_files_they_are() -> None:

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.emulators.pool import Pool
-from prill.episodes.record import Episode, RecordTally, record
+from prill.episodes.record import Episode, Pool, RecordTally, record
 from prill.episodes.run_folder import RunFolder
 from prill.errors import EndpointError, EnvironmentFailedError, TransportError, UsageError
 from prill.io.store import read_labels, read_trajectories
@@ -301,7 +300,7 @@ PROGRAM = """
     from pathlib import Path
     sys.path.insert(0, sys.argv[3])
     from test_record import Clicks, Counter, episodes, names
-    from prill.emulators.pool import Pool
+    from prill.episodes.record import Pool
     from prill.episodes.record import record
 
     kill_at = int(sys.argv[2])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic
@@ -13,14 +14,99 @@ import msgspec
 
 from prill.episodes.loop import run_episode
 from prill.episodes.run_folder import RunFolder
-from prill.errors import BudgetSpentError, EnvironmentFailedError, PrillError, UnscoredError
+from prill.errors import BudgetSpentError, EnvironmentFailedError, PrillError, UnscoredError, UsageError
 from prill.io.checksums import Checksums
 from prill.models.ledger import Meter, metered
 from prill.models.transport import PATIENCE
-from prill.protocols import Abridging, E, Environment, Lender, Policy
+from prill.protocols import Abridging, E, Environment, Policy
 from prill.types import LabelRecord, Step, Task, Trajectory
 
 _LEAST = 5  # episodes in a row that could not begin: fewer may be the fault of their tasks
+
+
+class Pool(Generic[E]):
+    """Lends environments, the one that has rested longest first.
+
+    Args:
+        environments: The environments.
+        patience: One that fails to begin this many episodes in a row is closed and not lent again, so that a dead phone does
+            not use up tasks that others could do.
+        closing: Bounds the closing of one, in seconds: a virtual device is shut down and its copy deleted well within the
+            default.
+
+    Raises:
+        UsageError: There are no environments.
+    """
+
+    def __init__(self, environments: Sequence[E], *, patience: int = 3, closing: float = 120.0) -> None:
+        if not environments:
+            raise UsageError("a pool needs at least one environment")
+        self._all = tuple(environments)
+        self._free = deque(environments)
+        self._patience, self._closing = patience, closing
+        self._failures: dict[int, int] = {id(environment): 0 for environment in environments}
+        self._set_aside: set[int] = set()
+        self._last = ""
+        self._change = asyncio.Condition()
+
+    @property
+    def size(self) -> int:
+        """The number of environments in use or available."""
+        return len(self._all) - len(self._set_aside)
+
+    @contextlib.asynccontextmanager
+    async def lend(self, *, but: E | None = None) -> AsyncIterator[E]:
+        """Waits for one that is free, other than `but` while there are others.
+
+        Raises:
+            EnvironmentFailedError: All have been set aside.
+        """
+        async with self._change:
+            await self._change.wait_for(lambda: not self.size or self._next(but) is not None)
+            environment = self._next(but)
+            if environment is None:
+                raise EnvironmentFailedError(f"no environment is left that works; the last one said: {self._last}")
+            self._free.remove(environment)
+        try:
+            yield environment
+        finally:
+            async with self._change:
+                self._free.append(environment)
+                self._change.notify_all()
+
+    async def report(self, environment: E, failure: str | None) -> None:
+        """Says of one that is lent why its episode could not begin; None when it did begin."""
+        key = id(environment)
+        self._failures[key] = 0 if failure is None else self._failures[key] + 1
+        if failure is None or self._failures[key] < self._patience:
+            return
+        self._last = failure
+        self._set_aside.add(key)
+        # It is broken anyway, and has said how.
+        with contextlib.suppress(EnvironmentFailedError):
+            await self._close(environment)
+
+    async def close(self) -> None:
+        """Closes them all; safe to call twice.
+
+        Raises:
+            EnvironmentFailedError: One could not be closed; the first such error, once all have been asked.
+        """
+        ended = await asyncio.gather(*map(self._close, self._all), return_exceptions=True)
+        for failure in ended:
+            if failure is not None:
+                raise failure
+
+    def _next(self, but: E | None) -> E | None:
+        working = (one for one in self._free if id(one) not in self._set_aside)
+        return next((one for one in working if one is not but or self.size == 1), None)
+
+    async def _close(self, environment: E) -> None:
+        try:
+            async with asyncio.timeout(self._closing):
+                await environment.close()
+        except TimeoutError:
+            raise EnvironmentFailedError(f"an environment did not close within {self._closing:g} s") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +148,7 @@ class RecordTally:
 
 
 async def record(
-    pool: Lender[E],
+    pool: Pool[E],
     episodes: Iterable[Episode[E]],
     out: Path,
     *,
@@ -114,7 +200,7 @@ class _Settings(Generic[E]):
 class _Run(Generic[E]):
     """Workers take one episode after another, each with an environment of the pool, until none is left."""
 
-    def __init__(self, pool: Lender[E], episodes: Iterable[Episode[E]], folder: RunFolder, settings: _Settings[E]) -> None:
+    def __init__(self, pool: Pool[E], episodes: Iterable[Episode[E]], folder: RunFolder, settings: _Settings[E]) -> None:
         self._pool, self._folder, self._settings = pool, folder, settings
         self._episodes: deque[tuple[Episode[E], E | None]] = deque((episode, None) for episode in episodes)
         self._again: deque[tuple[Episode[E], E | None]] = deque()

@@ -32,8 +32,7 @@ from prill.refine.retries import RetrySpec, with_second_opinion
 from prill.runs.base import synchronous
 from prill.runs.plan import NOTHING_RECORDED, RunPlan, times, together
 from prill.runs.rollout.cases import Case
-from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, session, template_of_case
-from prill.runs.rollout.policies import shared_model
+from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, session, shared_model, template_of_case
 from prill.types import Usage
 
 log = logging.getLogger("prill.runs")

@@ -13,7 +13,7 @@ from prill.emulators.webarena.config import SiteFinding, WebArenaConfig
 from prill.emulators.webarena.config import check_sites as findings
 from prill.io.tables import data_frame
 from prill.runs.base import synchronous
-from prill.runs.rollout.policies import shared_model
+from prill.runs.rollout.episodes import shared_model
 
 
 @dataclass(frozen=True)

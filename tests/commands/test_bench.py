@@ -19,7 +19,7 @@ from prill.cli import main
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
 from prill.config.registry import load_object
-from prill.emulators.miniwob.config import MiniWobConfig
+from prill.emulators.miniwob.environment import MiniWobConfig
 from prill.io.store import read_trajectories
 from prill.papers.bench import list_tasks, read_paper
 from prill.papers.bench.run import BenchConfig, bench, choose

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from prill.emulators.pool import Pool
+from prill.episodes.record import Pool
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Observation, Task
 

@@ -11,7 +11,7 @@ import pytest
 from prill.captioner.recorded import GivenCaption
 from prill.errors import UnparsableError, UsageError
 from prill.evaluators.judgement import ModelJudge
-from prill.evaluators.outcome import STATED_STATUS, WORD, CaptionJudge, VLMJudge
+from prill.evaluators.outcome import STATED_STATUS, WORD, CaptionJudge, ModularSpec, VLMJudge, VLMSpec
 from prill.evaluators.rubric import ASSESSMENT, RUBRIC, RubricJudge
 from prill.evaluators.webjudge import KEY_POINTS, WebJudge
 from prill.models.client import OpenAIModel
@@ -33,7 +33,7 @@ def run(number: int) -> Trajectory:
 async def scores(faults: Faults, count: int = 12, **options: Any) -> tuple[list[float], MockEndpoint]:
     """The scores of some runs, all of which are judged right, and the endpoint that was asked."""
     async with serving(faults) as (endpoint, url):
-        judge = CaptionJudge(OpenAIModel("m", base_url=url), GivenCaption(), **options)
+        judge = CaptionJudge(OpenAIModel("m", base_url=url), GivenCaption(), spec=ModularSpec(**options))
         verdicts = [await judge(run(i)) for i in range(count)]
     assert [verdict.success for verdict in verdicts] == [bool(i % 3) for i in range(count)]
     return [verdict.score for verdict in verdicts if verdict.score is not None], endpoint
@@ -124,20 +124,24 @@ def test_probability_of_a_word_is_of_its_token() -> None:
 
 async def test_insufficient_word_is_no_verdict() -> None:
     model = ScriptedModel([Reply("insufficient-evidence", Usage(), {"status": "insufficient-evidence"})])
-    verdict = await CaptionJudge(model, GivenCaption(), form="verdict")(run(1))
+    verdict = await CaptionJudge(model, GivenCaption(), spec=ModularSpec(form="verdict"))(run(1))
     assert (verdict.unscored, verdict.reason) == ("no_evidence", "the judge says that the evidence is insufficient")
 
 
 def test_form_is_part_of_the_identity() -> None:
     model = ScriptedModel([])
-    infos = [VLMJudge(model).info, VLMJudge(model, form="verdict").info, VLMJudge(model, probability="stated").info]
+    infos = [
+        VLMJudge(model).info,
+        VLMJudge(model, spec=VLMSpec(form="verdict")).info,
+        VLMJudge(model, spec=VLMSpec(probability="stated")).info,
+    ]
     assert len({info.prompt for info in infos}) == 3
     assert [(info.params["form"], info.params["probability"]) for info in infos] == [
         ("thoughts", "token"),
         ("verdict", "token"),
         ("thoughts", "stated"),
     ]
-    assert VLMJudge(model, form="verdict").estimate(run(1)) == Usage()
+    assert VLMJudge(model, spec=VLMSpec(form="verdict")).estimate(run(1)) == Usage()
 
 
 @pytest.mark.parametrize(
@@ -151,7 +155,7 @@ def test_form_is_part_of_the_identity() -> None:
 )
 def test_forms_that_exclude_each_other(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"probability|form"):
-        VLMJudge(ScriptedModel([]), **options)
+        VLMJudge(ScriptedModel([]), spec=VLMSpec(**options))
 
 
 def parts(schema: object) -> Iterator[dict[str, Any]]:

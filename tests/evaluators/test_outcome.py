@@ -15,7 +15,7 @@ from prill.captioner.recorded import GivenCaption
 from prill.errors import ContextTooLongError, UsageError
 from prill.evaluators.judgement import Judgement, make_verdict
 from prill.evaluators.meta import reference_action, reference_verdict
-from prill.evaluators.outcome import CaptionJudge, VLMJudge
+from prill.evaluators.outcome import CaptionJudge, ModularSpec, VLMJudge, VLMSpec
 from prill.models.client import OpenAIModel
 from prill.models.prompts import NONCE, Prompt, load_prompt
 from prill.protocols import Image, Message, Reply, Token
@@ -78,7 +78,7 @@ async def test_vision_judge_sees_what_tells(tmp_path: Path) -> None:
     run = Trajectory(id="a", task=Task(goal="g", platform="web"), steps=steps, final=states[-1])
     model = ScriptedModel([SUCCESS] * 3)
     for options in ({}, {"frames": 2}, {"preset": "paper"}):
-        await VLMJudge(model, **options)(run)  # type: ignore[arg-type]
+        await VLMJudge(model, spec=VLMSpec(**options))(run)  # type: ignore[arg-type]
     images = [[Path(part.path).stem for part in messages[1].parts if isinstance(part, Image)] for messages in model.seen]
     assert images == [["0", "1", "3", "4"], ["3", "4"], ["4"]]
     sent = text(model.seen[0])
@@ -116,10 +116,10 @@ async def test_end_unread_is_no_evidence(tmp_path: Path) -> None:
     ]
     for steps, final, seen in runs:
         run = replace(trajectory(), steps=steps, final=final)
-        for judge in (*(VLMJudge(ScriptedModel([SUCCESS]), frames=n) for n in (None, 1, 4)),):
+        for judge in (*(VLMJudge(ScriptedModel([SUCCESS]), spec=VLMSpec(frames=n)) for n in (None, 1, 4)),):
             assert ((await judge(run)).unscored, judge.estimate(run).calls) == (None if seen else "no_evidence", int(seen))
             assert bool(judge.screenshots(run)) is seen
-        for reader in (CaptionJudge(ScriptedModel([SUCCESS]), GivenCaption(), frames=n) for n in (1, 2, 4)):
+        for reader in (CaptionJudge(ScriptedModel([SUCCESS]), GivenCaption(), spec=ModularSpec(frames=n)) for n in (1, 2, 4)):
             assert ((await reader(run)).unscored, reader.estimate(run).calls) == (None if seen else "no_evidence", int(seen))
 
 
@@ -130,7 +130,7 @@ async def test_insufficient_evidence_is_no_verdict(word: str) -> None:
     assert (verdict.success, verdict.unscored, verdict.rewards) == (None, "no_evidence", None)
     assert "the page after the order is missing" in verdict.reason
     paper = ScriptedModel([reply])
-    assert (await CaptionJudge(paper, Given(), preset="paper")(trajectory(caption="x"))).unscored == "parse"
+    assert (await CaptionJudge(paper, Given(), spec=ModularSpec(preset="paper"))(trajectory(caption="x"))).unscored == "parse"
 
 
 async def test_score_leaves_out_third_answer() -> None:
@@ -173,9 +173,9 @@ async def test_paper_preset_is_plain_text(tmp_path: Path) -> None:
     run = replace(trajectory(tmp_path, caption="The cart holds [1] item"), answer=None, metadata={"date": "2026-01-05"})
     run = replace(run, final=replace(run.final or Observation(), url="http://shop/cart"))
     model = ScriptedModel([SUCCESS] * 3)
-    await CaptionJudge(model, Given(), preset="paper")(run)
-    await VLMJudge(model, preset="paper", answer=True)(run)
-    await VLMJudge(model, preset="paper")(run)
+    await CaptionJudge(model, Given(), spec=ModularSpec(preset="paper"))(run)
+    await VLMJudge(model, spec=VLMSpec(preset="paper", answer=True))(run)
+    await VLMJudge(model, spec=VLMSpec(preset="paper"))(run)
     for messages in model.seen:
         sent = text(messages)
         assert not [word for word in (NONCE, "[request", "[/", "http://shop", "2026", "code of this") if word in sent]
@@ -190,7 +190,7 @@ async def test_paper_preset_is_plain_text(tmp_path: Path) -> None:
 
 async def test_answer_can_be_left_out() -> None:
     model = ScriptedModel([SUCCESS])
-    await CaptionJudge(model, Given(), answer=False)(trajectory(caption="x"))
+    await CaptionJudge(model, Given(), spec=ModularSpec(answer=False))(trajectory(caption="x"))
     assert "Done!" not in text(model.seen[0])
 
 
@@ -199,7 +199,10 @@ async def test_left_out_answer_not_in_actions(tmp_path: Path) -> None:
     spoken = replace(
         plain, steps=(*plain.steps, Step(Observation(), Action("stop", "stop [It costs 12]", value="It costs 12")))
     )
-    for build in (VLMJudge, lambda model, **options: CaptionJudge(model, Given(), **options)):
+    for build in (
+        lambda model, **options: VLMJudge(model, spec=VLMSpec(**options)),
+        lambda model, **options: CaptionJudge(model, Given(), spec=ModularSpec(**options)),
+    ):
         model = ScriptedModel([SUCCESS] * 3)
         for options in ({}, {"answer": False}, {"preset": "paper"}):
             await build(model, **options)(spoken)  # type: ignore[operator]
@@ -225,7 +228,7 @@ async def test_no_evidence_makes_no_call() -> None:
 
 async def test_prompt_too_long_is_sent_shorter() -> None:
     model = ScriptedModel([ContextTooLongError("too long"), SUCCESS])
-    verdict = await CaptionJudge(model, Given(), max_chars=4000)(trajectory(caption="x" * 9000))
+    verdict = await CaptionJudge(model, Given(), spec=ModularSpec(max_chars=4000))(trajectory(caption="x" * 9000))
     assert verdict.success
     first, second = (text(messages).count("x") for messages in model.seen)
     assert 4000 <= first < 4100
@@ -264,13 +267,13 @@ def test_identity_holds_every_setting() -> None:
     model = ScriptedModel([])
     infos = [
         VLMJudge(model).info,
-        VLMJudge(model, frames=1).info,
-        VLMJudge(model, frames=2).info,
-        VLMJudge(model, preset="paper").info,
-        VLMJudge(model, answer=False).info,
+        VLMJudge(model, spec=VLMSpec(frames=1)).info,
+        VLMJudge(model, spec=VLMSpec(frames=2)).info,
+        VLMJudge(model, spec=VLMSpec(preset="paper")).info,
+        VLMJudge(model, spec=VLMSpec(answer=False)).info,
         CaptionJudge(model, Given()).info,
-        CaptionJudge(model, Given(), max_tokens=9).info,
-        CaptionJudge(model, Given(), max_chars=9).info,
+        CaptionJudge(model, Given(), spec=ModularSpec(max_tokens=9)).info,
+        CaptionJudge(model, Given(), spec=ModularSpec(max_chars=9)).info,
     ]
     assert len({str(info) for info in infos}) == len(infos)
     assert VLMJudge(model).info == VLMJudge(model).info
@@ -286,7 +289,7 @@ async def test_missing_screenshot_input_failure() -> None:
 
 async def test_thoughts_only_shown_on_request() -> None:
     model = ScriptedModel([SUCCESS])
-    await CaptionJudge(model, Given(), thoughts=True)(trajectory(caption="x"))
+    await CaptionJudge(model, Given(), spec=ModularSpec(thoughts=True))(trajectory(caption="x"))
     shown = text(model.seen[0])
     assert "1: I am sure I did it" in shown.split("[thoughts ")[1].split("[/thoughts")[0]
 
@@ -297,7 +300,11 @@ async def test_thoughts_only_shown_on_request() -> None:
 )
 async def test_paper_preset_shows_the_answer(tmp_path: Path, kind: str, platform: Platform, shown: bool) -> None:
     model = ScriptedModel([SUCCESS])
-    judge = VLMJudge(model, preset="paper") if kind == "vision" else CaptionJudge(model, Given(), preset="paper")
+    judge = (
+        VLMJudge(model, spec=VLMSpec(preset="paper"))
+        if kind == "vision"
+        else CaptionJudge(model, Given(), spec=ModularSpec(preset="paper"))
+    )
     verdict = await judge(trajectory(tmp_path, platform, caption="x"))
     assert verdict.success
     assert verdict.evaluator.params["preset"] == "paper"
@@ -307,7 +314,7 @@ async def test_paper_preset_shows_the_answer(tmp_path: Path, kind: str, platform
 async def test_paper_preset_asks_for_two_lines() -> None:
     with MockServer() as server:
         model = OpenAIModel("m", base_url=server.base_url)
-        paper = await CaptionJudge(model, Given(), preset="paper")(trajectory(caption="truth=success"))
+        paper = await CaptionJudge(model, Given(), spec=ModularSpec(preset="paper"))(trajectory(caption="truth=success"))
     assert (paper.success, model.capabilities.structured) == (True, "json_schema")
     assert paper.reason
     assert "{" not in paper.reason
@@ -315,7 +322,7 @@ async def test_paper_preset_asks_for_two_lines() -> None:
 
 def test_paper_preset_shows_one_state() -> None:
     with pytest.raises(UsageError, match="one state"):
-        CaptionJudge(ScriptedModel([]), Given(), preset="paper", frames=2)
+        CaptionJudge(ScriptedModel([]), Given(), spec=ModularSpec(preset="paper", frames=2))
 
 
 # (reply, the original's offline scripts, its retries): spec T3 and D3.

@@ -8,7 +8,7 @@ import pytest
 
 from prill.captioner.recorded import GivenCaption, TextState
 from prill.errors import CallTimeoutError, ContextTooLongError, TransportError, UsageError
-from prill.evaluators.steps import StepJudge, kept_steps, outcome_rewards
+from prill.evaluators.steps import StepJudge, StepsSpec, kept_steps, outcome_rewards
 from prill.models.client import OpenAIModel
 from prill.models.prompts import NONCE
 from prill.protocols import Message, Reply, Token
@@ -44,7 +44,7 @@ def saying(*words: str) -> ScriptedModel:
 
 
 async def test_labels_become_rewards() -> None:
-    verdict = await StepJudge(saying(*WORDS), GivenCaption(), towards=0.25, away=-1.0)(attempt())
+    verdict = await StepJudge(saying(*WORDS), GivenCaption(), spec=StepsSpec(towards=0.25, away=-1.0))(attempt())
     assert verdict.steps is not None
     assert [step.label for step in verdict.steps] == ["towards", "not_sure", "away", "reached"]
     assert verdict.rewards == (0.25, -1.0, -1.0, 1.0)
@@ -59,7 +59,7 @@ async def test_labels_become_rewards() -> None:
 )
 def test_rewards_against_paper_refused(towards: float, away: float, bound: str) -> None:
     with pytest.raises(UsageError, match=bound):
-        StepJudge(ScriptedModel([]), GivenCaption(), towards=towards, away=away)
+        StepJudge(ScriptedModel([]), GivenCaption(), spec=StepsSpec(towards=towards, away=away))
 
 
 async def test_call_sees_action_and_two_states() -> None:
@@ -76,7 +76,7 @@ async def test_call_sees_action_and_two_states() -> None:
 
 async def test_paper_preset_is_one_message() -> None:
     model = saying(*WORDS)
-    verdict = await StepJudge(model, GivenCaption(), preset="paper")(attempt())
+    verdict = await StepJudge(model, GivenCaption(), spec=StepsSpec(preset="paper"))(attempt())
     assert verdict.evaluator.params["preset"] == "paper"
     assert all([message.role for message in messages] == ["user"] for messages in model.seen)
     ends = {place(messages): text(messages).rstrip().endswith("\nTerminated") for messages in model.seen}
@@ -93,12 +93,14 @@ async def test_last_state_shown_where_recorded() -> None:
         (attempt(1), {"preset": "paper", "last_state": True}, False),
     ):
         model = saying("not-sure")
-        await StepJudge(model, GivenCaption(), **options)(judged)
+        await StepJudge(model, GivenCaption(), spec=StepsSpec(**options))(judged)
         assert text(model.seen[0]).rstrip().endswith("\nTerminated") is terminated
 
 
 async def test_reply_without_label_is_flagged() -> None:
-    verdict = await StepJudge(saying("towards-the-goal", "nearly there"), GivenCaption(), away=-0.75)(attempt(2))
+    verdict = await StepJudge(saying("towards-the-goal", "nearly there"), GivenCaption(), spec=StepsSpec(away=-0.75))(
+        attempt(2)
+    )
     assert verdict.steps is not None
     assert [(step.label, step.flagged) for step in verdict.steps] == [("towards", False), ("not_sure", True)]
     assert verdict.rewards == (0.5, -0.75)
@@ -108,7 +110,7 @@ async def test_reply_without_label_is_flagged() -> None:
 
 async def test_no_label_at_all_is_no_verdict() -> None:
     assert (await StepJudge(saying("?", "?"), GivenCaption())(attempt(2))).unscored == "parse"
-    paper = await StepJudge(saying("?", "?"), GivenCaption(), preset="paper")(attempt(2))
+    paper = await StepJudge(saying("?", "?"), GivenCaption(), spec=StepsSpec(preset="paper"))(attempt(2))
     assert (paper.success, paper.rewards) == (False, (-0.5, -0.5))
 
 
@@ -150,7 +152,7 @@ async def test_no_evidence_makes_no_call() -> None:
 async def test_request_too_long_is_sent_shorter() -> None:
     model = ScriptedModel([ContextTooLongError("too long"), "Thoughts: x\nResponse: not-sure"])
     step = Step(Observation(caption="y" * 9000), Action("click", "deed 0"))
-    judge = StepJudge(model, GivenCaption(), max_chars=6000)
+    judge = StepJudge(model, GivenCaption(), spec=StepsSpec(max_chars=6000))
     assert (await judge(Trajectory(id="a", task=Task(goal="g"), steps=(step,)))).success is False
     first, second = (text(messages).count("y" * 300) for messages in model.seen)
     assert first > second > 0
@@ -223,7 +225,9 @@ def test_identity_holds_every_setting() -> None:
         {"max_tokens": 9},
         {"max_chars": 9},
     ]
-    infos = [StepJudge(model, captioner, **settings).info for settings in options] + [StepJudge(model, TextState()).info]
+    infos = [StepJudge(model, captioner, spec=StepsSpec(**settings)).info for settings in options] + [
+        StepJudge(model, TextState()).info
+    ]
     assert len({json.dumps(info.params) for info in infos}) == len(infos)
 
 

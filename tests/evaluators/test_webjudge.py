@@ -11,6 +11,7 @@ from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
 from prill.errors import CallTimeoutError, ContextTooLongError, TransportError, TruncatedError, UnparsableError, UsageError
+from prill.evaluators.frames import FrameSpec
 from prill.evaluators.webjudge import WebJudge
 from prill.io.cache import DiskCache
 from prill.models.client import OpenAIModel
@@ -85,7 +86,7 @@ async def test_points_ratings_verdict_in_order(tmp_path: Path) -> None:
 
 async def test_findings_have_points_and_grades(tmp_path: Path) -> None:
     broken = UnparsableError("no score")
-    verdict = await WebJudge(Model({"01": broken, "02": 4}), top_k=1)(attempt(pictures(tmp_path, (1, 2, 3, 1))))
+    verdict = await WebJudge(Model({"01": broken, "02": 4}), spec=FrameSpec(top_k=1))(attempt(pictures(tmp_path, (1, 2, 3, 1))))
     assert verdict.findings is not None
     assert verdict.findings.key_points == ("the kettle is blue", "it is in the cart")
     graded = (FrameGrade((1,)), FrameGrade((2,), (4,), "saw 02"), FrameGrade((0, 3), (3,), "saw 03"))
@@ -101,7 +102,7 @@ async def test_answer_only_shown_on_request() -> None:
     await WebJudge(model, GivenCaption())(spoken)
     assert not any("I have bought it" in text(messages) for messages in model.seen)
     model = Model()
-    await WebJudge(model, GivenCaption(), answer=True)(spoken)
+    await WebJudge(model, GivenCaption(), spec=FrameSpec(answer=True))(spoken)
     assert "I have bought it" in text(model.of("verdict")[0])
 
 
@@ -148,10 +149,10 @@ async def test_equal_frames_are_rated_once(tmp_path: Path) -> None:
 
 async def test_last_frame_is_always_shown(tmp_path: Path) -> None:
     model = Model({"19": 1, "07": 5, "03": 4, "11": 2})
-    await WebJudge(model, top_k=2, least_score=4)(attempt(pictures(tmp_path, range(20))))
+    await WebJudge(model, spec=FrameSpec(top_k=2, least_score=4))(attempt(pictures(tmp_path, range(20))))
     assert images(model.of("verdict")[0]) == ["03", "07", "19"]
     model = Model({"": 5})
-    await WebJudge(model, top_k=3)(attempt(pictures(tmp_path, range(60))))
+    await WebJudge(model, spec=FrameSpec(top_k=3))(attempt(pictures(tmp_path, range(60))))
     assert images(model.of("verdict")[0]) == ["56", "57", "58", "59"]
 
 
@@ -165,7 +166,7 @@ async def test_unreadable_rating_keeps_frame(tmp_path: Path) -> None:
 
 async def test_many_unread_ratings_no_verdict(tmp_path: Path) -> None:
     model = Model({"": "much"})
-    verdict = await WebJudge(model, top_k=2)(attempt(pictures(tmp_path, range(4))))
+    verdict = await WebJudge(model, spec=FrameSpec(top_k=2))(attempt(pictures(tmp_path, range(4))))
     assert (verdict.success, verdict.unscored) == (None, "parse")
     assert "4 of 4" in verdict.reason
     assert not model.of("verdict")
@@ -201,7 +202,7 @@ async def test_too_long_sent_with_fewer_frames(tmp_path: Path) -> None:
             return verdicts.pop(0) if stage(messages) == "verdict" else super()._answer(messages)
 
     model = Small({"02": 5})
-    assert (await WebJudge(model, top_k=6)(attempt(pictures(tmp_path, range(8))))).success
+    assert (await WebJudge(model, spec=FrameSpec(top_k=6))(attempt(pictures(tmp_path, range(8))))).success
     assert [len(images(messages)) for messages in model.of("verdict")] == [7, 2]
     assert images(model.of("verdict")[1]) == ["02", "07"]
 
@@ -271,7 +272,7 @@ async def test_broken_endpoint_usage_is_counted() -> None:
 
 
 def test_estimate_counts_distinct_frames(tmp_path: Path) -> None:
-    judge = WebJudge(ScriptedModel([]), top_k=1)
+    judge = WebJudge(ScriptedModel([]), spec=FrameSpec(top_k=1))
     usage = judge.estimate(attempt(pictures(tmp_path, (1, 2, 1, 3))))
     assert (usage.calls, usage.images) == (1 + 3 + 1, 3 + 2)
     assert judge.estimate(attempt(captioned("x"))) == Usage()
@@ -281,11 +282,11 @@ def test_estimate_counts_distinct_frames(tmp_path: Path) -> None:
 def test_identity_holds_every_setting() -> None:
     model = ScriptedModel([])
     options: list[dict[str, Any]] = [{}, {"top_k": 3}, {"least_score": 2}, {"answer": True}, {"max_tokens": 9}]
-    infos = [WebJudge(model, **settings).info for settings in options] + [WebJudge(model, GivenCaption()).info]
+    infos = [WebJudge(model, spec=FrameSpec(**settings)).info for settings in options] + [WebJudge(model, GivenCaption()).info]
     assert len({json.dumps(info.params) for info in infos}) == len(infos)
 
 
 @pytest.mark.parametrize("options", [{"top_k": 0}, {"least_score": 0}, {"least_score": 6}])
 def test_senseless_settings_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(UsageError):
-        WebJudge(ScriptedModel([]), **options)
+        WebJudge(ScriptedModel([]), spec=FrameSpec(**options))

@@ -25,7 +25,7 @@ from prill.errors import (
     UnparsableError,
     UsageError,
 )
-from prill.evaluators.outcome import CaptionJudge
+from prill.evaluators.outcome import CaptionJudge, ModularSpec
 from prill.models.calls import transcribed
 from prill.models.ledger import metered
 from prill.models.local.model import LocalModel
@@ -277,7 +277,7 @@ async def test_evidence_fills_the_window(
     page = Observation(caption=(characters * 30_000)[:30_000])
     trajectory = Trajectory(id="t", task=Task(goal="buy", platform="web"), steps=(), final=page)
     with transcribed() as calls:
-        verdict = await CaptionJudge(local, GivenCaption(), form="verdict")(trajectory)
+        verdict = await CaptionJudge(local, GivenCaption(), spec=ModularSpec(form="verdict"))(trajectory)
     assert (verdict.success, verdict.usage.calls, len(calls)) == (True, 1, sizes), verdict.reason
     # 7s have three times the tokens that they were guessed to have: one request tells, before anything is generated, and the
     # next is cut to what was counted.

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from prill.captioner.recorded import GivenCaption
 from prill.errors import EndpointError
-from prill.evaluators.outcome import CaptionJudge, OutcomeJudge, VLMJudge
+from prill.evaluators.outcome import CaptionJudge, OutcomeJudge, VLMJudge, VLMSpec
 from prill.io.store import encode, read_verdicts
 from prill.models.client import OpenAIModel
 from prill.models.request import THINKING
@@ -71,7 +71,7 @@ async def test_provider_gives_right_verdicts(provider: str, frames: list[str], m
         settings: dict[str, Any] = {"reasoning_effort": "low", "image_detail": "low"} if picky else {}
         base_url = f"{url}?api-version=1" if provider == "azure" else url
         asked = OpenAIModel("mock", base_url=base_url, concurrency=4, **settings)
-        looks = VLMJudge(asked, frames=4, probability="stated" if picky else "token")
+        looks = VLMJudge(asked, spec=VLMSpec(frames=4, probability="stated" if picky else "token"))
         judge: OutcomeJudge = looks if seeing or picky else CaptionJudge(asked, GivenCaption())
         length = 20_000 if "window" in provider else 0
         runs = [run(number, length, frames if seeing or picky else ()) for number in range(RUNS)]

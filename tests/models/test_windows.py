@@ -12,7 +12,8 @@ from aiohttp import web
 from prill.captioner.recorded import GivenCaption
 from prill.errors import ContextTooLongError, TransportError, TruncatedError
 from prill.evaluators.evidence import fewer
-from prill.evaluators.outcome import CaptionJudge, VLMJudge
+from prill.evaluators.frames import FrameSpec
+from prill.evaluators.outcome import CaptionJudge, VLMJudge, VLMSpec
 from prill.evaluators.webjudge import WebJudge
 from prill.models.calls import Room, ask
 from prill.models.client import OpenAIModel
@@ -283,7 +284,7 @@ async def test_frames_are_dropped_to_the_limit(
         return (GOOD if images(body) <= 2 else failed(400, words))(body)  # type: ignore[return-value]
 
     endpoint.script = [two]
-    judge = VLMJudge(model(endpoint), frames=4)
+    judge = VLMJudge(model(endpoint), spec=VLMSpec(frames=4))
     verdict = await judge(run(1, frames=frames))
     assert (verdict.success, verdict.usage.images) == (True, 2)
     assert verdict.reason.endswith("[2 of 4 frames were shown: the request had no room for more]")
@@ -298,7 +299,9 @@ async def test_frames_are_dropped_to_the_limit(
 
 async def test_frames_of_webjudge_keep_the_limit(frames: list[str]) -> None:
     async with serving(Faults(most_images=2)) as (endpoint, url):
-        verdict = await WebJudge(OpenAIModel("mock", base_url=url, concurrency=1), least_score=1)(run(1, frames=frames))
+        verdict = await WebJudge(OpenAIModel("mock", base_url=url, concurrency=1), spec=FrameSpec(least_score=1))(
+            run(1, frames=frames)
+        )
     assert verdict.success, verdict.reason
     assert "no room for 2 of the frames chosen" in verdict.reason
     assert endpoint.outcomes["most_images"] == 1
@@ -306,6 +309,6 @@ async def test_frames_of_webjudge_keep_the_limit(frames: list[str]) -> None:
 
 async def test_frames_go_before_all_the_text(frames: list[str]) -> None:
     async with serving(Faults(context=4096, window_field="max_model_len")) as (_, url):
-        verdict = await VLMJudge(OpenAIModel("mock", base_url=url), frames=4)(run(1, frames=frames))
+        verdict = await VLMJudge(OpenAIModel("mock", base_url=url), spec=VLMSpec(frames=4))(run(1, frames=frames))
     assert verdict.success
     assert verdict.usage.images == 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prill.emulators.pool import Pool
+from prill.episodes.record import Pool
 from prill.models.ledger import Ledger, Price
 from prill.policies.react import React
 from prill.protocols import Evaluator, Form, Learner, Message, Reply

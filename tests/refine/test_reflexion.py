@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.emulators.pool import Pool
+from prill.episodes.record import Pool
 from prill.errors import CallTimeoutError, EndpointError, UsageError
 from prill.io.checksums import CHECKSUMS
 from prill.io.store import read_labels, read_trajectories

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,25 +14,42 @@ import msgspec
 from msgspec import Meta
 
 from prill.actions.early_stop import EarlyStop
-from prill.config.values import Config
-from prill.emulators.pool import Pool
-from prill.emulators.settings import EnvironmentConfig, EnvironmentLike, Playing, Setting
+from prill.config.registry import Option, OptionError, list_options
+from prill.config.values import Config, get_name
+from prill.emulators.settings import EnvironmentConfig, EnvironmentLike, Playing, Scripts, Setting, as_text
 from prill.emulators.task_source import fingerprint, numbers, to_words
-from prill.episodes.record import Episode, RecordTally, record
+from prill.episodes.record import Episode, Pool, RecordTally, record
 from prill.errors import UsageError
 from prill.evaluators.labels import TEMPLATE
 from prill.models.devices import at_the_same_time
-from prill.models.registry import ModelLike
+from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
 from prill.models.transport import PATIENCE
-from prill.policies.registry import POLICIES, PolicyLike
+from prill.policies.registry import (
+    POLICIES,
+    Fingerprinted,
+    PolicyConfig,
+    PolicyLike,
+    asks_a_model,
+    make_policy,
+    policies_with,
+)
 from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
+from prill.protocols import LanguageModel, Policy, SampledModel
 from prill.runs.base import run_budget
 from prill.runs.plan import EarlierAttempts, RunPlan, recorded_in, times
 from prill.runs.rollout.cases import Case, cases, read_plan
-from prill.runs.rollout.policies import PolicyPlan, plan_policy, shared_model
 from prill.types import Usage
 
 _MAX_WORKERS = 1000  # environments in one process: beyond it memory ends, or open files
+# How a model is reached, and what its calls may cost, makes no other episode: all else that it is told is in its ids.
+_OF_CALLS = frozenset(
+    {
+        *("base_url", "api_key_env", "timeout", "retries", "patience", "prices", "budget_usd", "cache", "concurrency"),
+        *("reasoning_effort", "image_detail", "image_format", "gguf"),
+    }
+)
+# Options of policies that ids have as they are; all others as text.
+_TYPED = frozenset({"reasoning", "max_tokens", "generation", "temperature", "model", "sites"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +91,25 @@ class EpisodesConfig(Config):
         """Seconds in which nothing begins that end a run: for environments the same as for endpoints."""
         options = getattr(self.model, "options", {})
         return float(options.get("patience", PATIENCE)) if options else PATIENCE
+
+
+@dataclass(frozen=True)
+class PolicyPlan:
+    """Who plays: what the records call it, what makes the policy of one episode, and what tells it from others.
+
+    `name` is what the configuration calls it. `plays` are the tasks that it can do; None: any. `page_text` is how it reads a
+    page where the environment has several ways, `marking` how its paper marks recorded steps. `asks_model`: calls are made for
+    its steps.
+    """
+
+    name: str
+    agent: str
+    make: Callable[[Case], Policy]
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    plays: frozenset[str] | None = None
+    page_text: str | None = None
+    marking: object | None = None
+    asks_model: bool = False
 
 
 @dataclass(frozen=True)
@@ -397,3 +433,205 @@ def template_of_case(made: RolloutSession, row: Case) -> dict[str, int]:
     """What the task has in common with others, where the benchmark has told (WebArena)."""
     number = made.setting.templates.get(row.task)
     return {} if number is None else {TEMPLATE: number}
+
+
+def plan_policy(
+    policy: PolicyLike,
+    environment: EnvironmentConfig,
+    *,
+    model: ModelLike | None = None,
+    temperature: float | None = None,
+    workers: int = 1,
+    concurrency: int = 16,
+    behaviours: tuple[str, ...] = (),
+) -> PolicyPlan:
+    """Who plays, with everything that is needed for it, models included.
+
+    Args:
+        policy: What describes the policy, or a made one.
+        environment: Where it plays.
+        model: The model of the run, for a policy that names none.
+        temperature: At which the model draws; draws differ by seed and attempt.
+        workers: Episodes at a time.
+        concurrency: Most calls at once, for models that do not say otherwise.
+        behaviours: How the scripted policy is to play.
+
+    Raises:
+        UsageError: The options do not describe a policy, or it cannot play there.
+    """
+    described = PolicyConfig.read(policy, "policy")
+    made = None if isinstance(described, PolicyConfig) else described
+    name: str = described.name if made is None else type(made).__name__
+    maker = POLICIES.maker(name) if made is None else lambda: made
+    own = list_options(maker)
+    options: dict[str, Any] = {} if made is not None else described.mapping()
+    options.pop("name", None)
+    asks = asks_a_model(maker)
+    given = {"behaviour": behaviours or None, "model": _name(model), "temperature": temperature}
+    _refuse_foreign(name, own, given)
+    if name == "scripted":
+        if options:  # how it behaves is a matter of the episode
+            raise UsageError(f"policy: the scripted policy has no options, got {', '.join(options)}", parameters=("policy",))
+        if (scripts := environment.scripts()) is not None:
+            return _plan_scripts(scripts, behaviours)
+    shown, asked = _get_model(own, options, model, concurrency) if asks else (None, None)
+    options = {**_run_options(name, own, given, asks, environment), **options}
+    # A policy that draws by itself draws again for each seed and attempt.
+    drawn = [key for key in ("seed", "attempt") if key in own and key not in options]
+
+    def make(case: Case) -> Policy:
+        if made is not None:
+            return made  # type: ignore[no-any-return]
+        of_case: dict[str, Any] = {key: getattr(case, key) for key in drawn}
+        if case.behaviour is not None:
+            of_case["behaviour"] = case.behaviour
+        model: dict[str, Any] = {} if asked is None else {"model": _drawn(temperature, asked, case)}
+        return make_policy(name, **options, **of_case, **model)
+
+    try:
+        one = make(Case(""))
+    except OptionError as error:
+        raise OptionError(f"policy.{error}", error.option) from None
+    if workers > 1 and make(Case("")) is one:
+        raise UsageError(f"{name} is one policy, and every worker needs one of its own: name a class", parameters=("workers",))
+    fingerprint = {key: value if key in _TYPED else as_text(value) for key, value in options.items() if key != "trajectories"}
+    if asked is not None and shown is not None:
+        # A policy that draws by itself has a default of its own.
+        degrees = options.get("temperature", own["temperature"].default) if "temperature" in own else temperature or 0.0
+        fingerprint |= {"model": shown.pop("name"), "temperature": degrees, **_of_model(shown)}
+    if isinstance(one, Fingerprinted):
+        fingerprint["asked"] = one.fingerprint(environment.platform)
+        fingerprint.pop("adapter", None)  # its weights are in that; where they lie may change
+    last = name.rpartition(":")[2]
+    return PolicyPlan(
+        name,
+        last if asked is None else f"{last}/{asked.name}",
+        make,
+        fingerprint,
+        getattr(one, "plays", None),
+        getattr(one, "page_text", None),
+        getattr(one, "marking", None),
+        asked is not None,
+    )
+
+
+def shared_model(model: ModelLike | None, other: ModelLike | None, concurrency: int) -> LanguageModel:
+    """Another model at the place of the run's, or the run's where there is no other.
+
+    Args:
+        model: The model of the run.
+        other: A name, a description or a made model, beside it.
+        concurrency: Most calls at once, unless it is said.
+
+    Raises:
+        UsageError: Nothing names a model, or an option is none of its.
+    """
+    return _shared(model, other, concurrency)[1]
+
+
+def _shared(
+    model: ModelLike | None, other: ModelLike | None, concurrency: int, given: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], LanguageModel]:
+    """The table of the model with its name, and the model."""
+    for one in (other, model if other is None else None):
+        if one is not None and not isinstance(one, str | Mapping | ModelConfig):
+            made = make_model(one, **(given or {}))
+            return {"name": made.name}, made
+    of_run = {} if model is None or not isinstance(model, str | Mapping | ModelConfig) else _table(model)
+    named = {} if other is None else _table(other)
+    name = named.get("name") or of_run.get("name")
+    if not isinstance(name, str) or not name:
+        raise UsageError("model is missing: name a model at the endpoint, or `embedded`", parameters=("model",))
+    names = model_options(name)
+    # The options of the run's model hold for another one as far as that has them.
+    usual = {key: value for key, value in of_run.items() if key in names or not named}
+    table = {
+        **({"concurrency": concurrency} if "concurrency" in names else {}),
+        **usual,
+        **named,
+        **(given or {}),
+        "name": name,
+    }
+    return table, make_model(dict(table))
+
+
+def _table(model: ModelLike) -> dict[str, Any]:
+    table: dict[str, Any] = ModelConfig.read(model, "model").mapping()
+    return table
+
+
+def _name(model: ModelLike | None) -> Any:
+    name = None if model is None else get_name(model)
+    return name or None
+
+
+def _get_model(
+    own: Mapping[str, Option], options: dict[str, Any], model: ModelLike | None, concurrency: int
+) -> tuple[dict[str, Any] | None, LanguageModel | None]:
+    """The model that the policy asks, and its table; its options are taken out of those of the policy."""
+    other = options.pop("model", None)
+    named = _name(other) or _name(model)
+    if named is None and other is None and not own["model"].required:
+        return None, None
+    among = {key: options.pop(key) for key in model_options(named) if key in options and key not in own}
+    return _shared(model, other, concurrency, among)
+
+
+def _run_options(
+    name: str, own: Mapping[str, Option], given: Mapping[str, Any], asks: bool, environment: EnvironmentConfig
+) -> dict[str, Any]:
+    """The options of the policy that the run fills in."""
+    options: dict[str, Any] = {}
+    if given["temperature"] is not None and "temperature" in own:
+        options["temperature"] = given["temperature"]
+    if given["model"] is not None and "model" in own and not asks:
+        options["model"] = given["model"]
+    if name == "react":
+        if getattr(environment, "text", None) == "html":
+            raise UsageError("text: react names elements by the numbers of their lines: leave out html", parameters=("text",))
+        options["sites"] = environment.known_sites()
+    return options
+
+
+def _refuse_foreign(name: str, own: Mapping[str, Option], given: Mapping[str, Any]) -> None:
+    """Raises UsageError for an option of other policies, and names those."""
+    for option, value in given.items():
+        if value is None or option in own or (option == "temperature" and "model" in own):
+            continue
+        able = ", ".join(policies_with("model" if option == "temperature" else option))
+        raise UsageError(
+            f"{option}: the policy {name} has no such option; those that have it: {able}",
+            parameters=(option,),
+        )
+
+
+def _plan_scripts(scripts: Scripts, behaviours: tuple[str, ...]) -> PolicyPlan:
+    """The solutions that an environment has for the scripted policy."""
+    if other := set(behaviours) - set(scripts.behaviours):
+        there = " and ".join(scripts.behaviours)
+        are = "is" if len(scripts.behaviours) == 1 else "are"
+        raise UsageError(
+            f"behaviour {', '.join(sorted(other))}: {scripts.where} there {are} {there}", parameters=("behaviour",)
+        )
+    return PolicyPlan(
+        "scripted", "scripted", lambda case: scripts.play(case.task, case.seed, case.behaviour or "solve"), plays=scripts.plays
+    )
+
+
+def _of_model(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model is told beside how it is reached, as ids know it; an adapter by its weights, wherever they lie."""
+    found = {f"model.{key}": as_text(value) for key, value in options.items() if key not in _OF_CALLS}
+    if (adapter := options.get("adapter")) is not None:
+        from prill.models.local.choices import weights_hash
+
+        found["model.adapter"] = weights_hash(adapter)
+    return found
+
+
+def _drawn(temperature: float | None, model: LanguageModel, case: Case) -> LanguageModel:
+    """The model at a temperature: the same case draws the same where the endpoint heeds seeds, another attempt otherwise."""
+    if not temperature:
+        return model
+    if not isinstance(model, SampledModel):
+        raise UsageError(f"temperature: {model.name} answers at temperature 0 only", parameters=("temperature",))
+    return model.sampled(temperature, 1000 * case.seed + case.attempt)

@@ -19,7 +19,7 @@ from prill.evaluators.meta.redteam import (
     under_attack,
     worst_by_family,
 )
-from prill.evaluators.outcome import CaptionJudge, VLMJudge
+from prill.evaluators.outcome import CaptionJudge, ModularSpec, VLMJudge
 from prill.io.store import encode, read_trajectories
 from prill.protocols import Message
 from prill.scoring.scorer import Tally
@@ -145,7 +145,7 @@ async def test_other_judges_verdicts_not_mixed(tmp_path: Path) -> None:
     evaluator, _ = judge(honest)
     selection = select_attacks(evaluator, ["inject-page"], tmp_path)
     await judge_attacked(evaluator, [trajectories], tmp_path, selection)
-    other = CaptionJudge(ScriptedModel(honest), GivenCaption(), frames=2)
+    other = CaptionJudge(ScriptedModel(honest), GivenCaption(), spec=ModularSpec(frames=2))
     with pytest.raises(UsageError, match="another evaluator"):
         await judge_attacked(other, [trajectories], tmp_path, selection)
 

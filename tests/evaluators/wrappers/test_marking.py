@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image as Picture
 
-from prill.evaluators.outcome import VLMJudge
+from prill.evaluators.outcome import VLMJudge, VLMSpec
 from prill.evaluators.wrappers.marking import Marked
 from prill.protocols import Image
 from prill.testing import ScriptedModel
@@ -25,7 +25,7 @@ def run(folder: Path) -> Trajectory:
 
 async def test_judge_sees_mark_file_is_untouched(tmp_path: Path) -> None:
     model = ScriptedModel(["Thoughts: x\nStatus: success"])
-    judge = Marked(VLMJudge(model, frames=2))
+    judge = Marked(VLMJudge(model, spec=VLMSpec(frames=2)))
     trajectory = run(tmp_path)
     verdict = await judge(trajectory)
     assert verdict.evaluator.params["marked"] == "1"
@@ -58,12 +58,12 @@ async def test_click_on_the_web_is_drawn(tmp_path: Path) -> None:
 
 
 async def test_key_goes_by_recorded_files(tmp_path: Path) -> None:
-    trajectory, judge = run(tmp_path), Marked(VLMJudge(ScriptedModel([]), frames=2))
+    trajectory, judge = run(tmp_path), Marked(VLMJudge(ScriptedModel([]), spec=VLMSpec(frames=2)))
     assert judge.screenshots(trajectory) == [str(tmp_path / "before.png"), str(tmp_path / "after.png")]
 
 
 async def test_broken_screenshot_input_failure(tmp_path: Path) -> None:
     trajectory = run(tmp_path)
     (tmp_path / "before.png").write_bytes(b"no picture")
-    verdict = await Marked(VLMJudge(ScriptedModel([]), frames=2))(trajectory)
+    verdict = await Marked(VLMJudge(ScriptedModel([]), spec=VLMSpec(frames=2)))(trajectory)
     assert (verdict.success, verdict.unscored) == (None, "input")

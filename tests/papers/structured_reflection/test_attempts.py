@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.miniwob.environment import MiniWoB
-from prill.emulators.pool import Pool
+from prill.episodes.record import Pool
 from prill.io.store import read_trajectories
 from prill.papers.structured_reflection.actions import clicked, format_line, parse_action, read_order
 from prill.papers.structured_reflection.agent import FORCED, REPLAYED, StructuredReflection

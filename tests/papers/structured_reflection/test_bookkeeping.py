@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from prill.emulators.pool import Pool
+from prill.episodes.record import Pool
 from prill.io.store import read_trajectories
 from prill.papers.structured_reflection.agent import StructuredReflection, planning_calls
 from prill.protocols import Learner
