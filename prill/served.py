@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from prill.errors import EnvironmentFailedError, UsageError
+from prill.errors import EnvironmentFailedError, PrillError, UsageError
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -39,6 +42,16 @@ class LocalSite:
     def url(self) -> str:
         """The address of the first page, without a slash at the end."""
         return self._address(0)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment variables that clients of the site read."""
+        raise NotImplementedError
+
+    @property
+    def shell_lines(self) -> Sequence[str]:
+        """What `serve` prints."""
+        return [f"export {name}={value}" for name, value in self.environ.items()]
 
     def __enter__(self) -> Self:
         if self._thread is not None:
@@ -107,3 +120,30 @@ class LocalSite:
         finally:
             for runner in runners:
                 await runner.cleanup()
+
+
+def serve(site: type[LocalSite], parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
+    """Serves a site until the process is interrupted, and prints what a shell may `eval`.
+
+    Args:
+        site: The site's class.
+        parser: Parses its options besides `--port`, which are parameters of `site`.
+        arguments: The command line. None: that of the process.
+
+    Returns:
+        The exit code: 0, or 2 where the site does not start.
+    """
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--port", type=int, default=0, help="of the first page (default: 0, any free one)")
+    options = vars(parser.parse_args(arguments))
+    signals = {signal.SIGINT, signal.SIGTERM}
+    # Blocked before the thread starts, which inherits that: they then wait for sigwait and interrupt nothing.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        with site(**options) as served:
+            print(*served.shell_lines, sep="\n", flush=True)
+            signal.sigwait(signals)
+    except PrillError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
