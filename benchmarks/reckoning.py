@@ -132,7 +132,7 @@ class Lora:
 
 
 def lora(preset: str) -> Lora:
-    """With layers computed again: six operations a parameter, token and row (docs/training.md)."""
+    """With layers computed again: six operations a parameter, token and row (docs/how-to/training.md)."""
     spec = training_spec(preset, model="Qwen/Qwen3-VL-8B-Instruct")
     tokens = picture_tokens(16) + TEXT
     flops = 6 * QWEN3_ALL * tokens * spec.batch

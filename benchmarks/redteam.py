@@ -2,7 +2,7 @@
 
 Judges: the agent's own word (`self-report`), and the `student`, by evidence only and with the agent's claims shown. A student
 is never attacked on what it was fitted on: it is fitted on four fifths of the tasks and attacked on the fifth, five times.
-Attacks: every family in every strength (docs/redteam.md), but those on screenshots, at which none of these judges looks.
+Attacks: every family in every strength, but those on screenshots, at which none of these judges looks.
 Data: AgentRewardBench runs in the layout of `prill convert agentrewardbench-webjudge` (default: $PRILL_DATA or ../shared/data,
 arb_webjudge), by their human labels; and the samples in datasets/samples/miniwob, by their oracle.
 Prints Markdown: for each judge the table of `prill redteam`, with the worst strength of each family; then one table of all

@@ -165,7 +165,7 @@ def _ends(site: Site, count: int, seed: int) -> tuple[list[float], dict[str, flo
     return ends, {name: station.worked for name, station in stations.items()}
 
 
-# Of a verdict: prill's own CPU time (docs/results.md; here on a slow core), that of passing over a line of 6 kB and that of
+# Of a verdict: prill's own CPU time (RESULTS.md; here on a slow core), that of passing over a line of 6 kB and that of
 # gathering a verdict (42 and 34 microseconds of CPU time on the same machine, the latter rounded up for what counts and shows).
 TEXT, PICTURES = 0.004, 0.008
 LOOK, GATHER = 42e-6, 50e-6

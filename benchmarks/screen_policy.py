@@ -5,8 +5,8 @@ weights), then from its own attempts, by `prill.filtered_bc` (an adapter). The a
 the page rewarded, and from those of a judge that is wrong in known shares. All play the same fresh seeds, and the study's
 tables compare them.
 
-It needs `prill[train,web]`, `miniwob` and Chromium. Each stage is prill's own and continues where it was stopped; a folder
-holds one run, so other settings need another folder. Several processes may share the arms. `--steps 2 --teacher 4
+It needs the extras `train` and `web`, `miniwob` and Chromium. Each stage is prill's own and continues where it was stopped;
+a folder holds one run, so other settings need another folder. Several processes may share the arms. `--steps 2 --teacher 4
 --attempts 4 --evaluation 4` tries the chain in a minute, and teaches nothing.
 """
 

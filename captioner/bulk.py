@@ -200,6 +200,10 @@ class _Run:
     unreadable: list[str] = field(default_factory=list)
     begun: set[str] = field(default_factory=set)
 
+    def _place(self, path: str) -> str:
+        """As the log names the file: relative to its own folder."""
+        return os.path.relpath(path, self.log.path.resolve().parent)
+
     async def work(self, pictures: Iterator[ScreenshotFile], workers: int) -> None:
         """Captions the files, so many at a time. After a first error no file is begun; it is raised when the others ended."""
 
@@ -234,7 +238,7 @@ class _Run:
         if self.put_off is not None:
             self.put_off.append(path)
             return
-        place = os.path.relpath(path, self.log.path.resolve().parent)
+        place = self._place(path)
         with metered() as meter:
             try:
                 text, cut = unmarked(await self.captioner(Observation(screenshot=path, caption=picture.caption)))

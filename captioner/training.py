@@ -75,6 +75,15 @@ class TrainingTally:
     dropped: Counter[str] = field(default_factory=Counter)
 
 
+def _check_folder(root: Path) -> None:
+    """Raises UsageError where it is a file, or holds rows of something else."""
+    if root.exists() and not root.is_dir():
+        raise UsageError(f"{root}: is a file; training data are a folder", parameters=("output",))
+    Checksums(root).check(but=[ROWS, DROPPED, REPORT])  # those are made of the others, again in the end
+    if (root / ROWS).exists() and not (root / CAPTIONS).exists():
+        raise UsageError(f"{root}: holds {ROWS} of something else; choose another folder", parameters=("output",))
+
+
 async def training_data(
     paths: Sequence[str | os.PathLike[str]],
     captioner: Captioner,
@@ -106,11 +115,7 @@ async def training_data(
     """
     spec, root = spec or TrainingSpec(), Path(folder)
     expect_place(folder, "training data, a folder,")
-    if os.path.exists(root) and not root.is_dir():
-        raise UsageError(f"{folder}: is a file; training data are a folder", parameters=("output",))
-    Checksums(root).check(but=[ROWS, DROPPED, REPORT])  # those are made of the others, again in the end
-    if os.path.exists(root / ROWS) and not os.path.exists(root / CAPTIONS):
-        raise UsageError(f"{folder}: holds {ROWS} of something else; choose another folder", parameters=("output",))
+    _check_folder(root)
     with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
         check_output(root / CAPTIONS, "captions", paths, continued=asking.get("resume", True))
         make_folder(root / CAPTIONS)

@@ -33,7 +33,8 @@ SEED = 20240409
 _STILL = 1e-12  # a standard error that is nothing but rounding
 _Z = 1.959964  # the 97.5 % quantile of the normal distribution
 _MAX_CELLS = 4_000_000  # of an array of draws: more are made in several batches
-# Below this the bootstrap promises too much: over 8 tasks 84 to 92 % of its 95 % intervals hold the truth (docs/results.md).
+# Below this a bootstrap is too narrow: over 8 tasks 84 to 92 % of its 95 % intervals hold the truth
+# (benchmarks/RESULTS.md).
 FEW_CLUSTERS = 20
 _FEW_LEVELS = 8  # of score, up to which clusters are counted in tables, where equal ones share one draw
 

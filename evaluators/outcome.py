@@ -3,7 +3,7 @@
 Two presets. `prill` is our default. `paper` follows arXiv 2404.06474 as its code did it: one state is shown, the last; on
 the web its text judge sees the agent's answer and its vision judge does not (although the prompt printed in the paper has a
 place for it), on phones it is the other way round; the reply is two lines, "Thoughts:" and "Status:"; nothing is quoted and
-nothing is warned of. The wording of our prompts is our own in both. docs/judges.md lists what differs all the same.
+nothing is warned of. The wording of our prompts is our own in both. docs/reference/judges.md lists what differs all the same.
 """
 
 from __future__ import annotations

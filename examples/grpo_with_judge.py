@@ -2,7 +2,7 @@
 
 Run: OPENAI_BASE_URL=http://127.0.0.1:8000/v1 .venv/bin/python examples/grpo_with_judge.py MODEL
 (python -m prill.testing.endpoint.server --port 8000 is an endpoint for trying it out.) Put your own model and tasks in the
-place of tiny_model() and TASKS; it needs pip install 'prill[train]'.
+place of tiny_model() and TASKS; it needs pip install '.[train]'.
 """
 
 import sys
@@ -48,7 +48,7 @@ def main(judge_model: str) -> None:
     from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportPrivateImportUsage]
 
     reward = prill.reward("modular", captioner="text", model=judge_model, kind="success", on_unscored="abstain")
-    judges: list[Any] = [TRLReward(reward, column=None)]  # judges the completion; for episodes, see docs/rewards.md
+    judges: list[Any] = [TRLReward(reward, column=None)]  # judges the completion; for episodes, see docs/how-to/rewards.md
     model, tokenizer = tiny_model()
     with tempfile.TemporaryDirectory() as folder:
         settings = GRPOConfig(

@@ -24,9 +24,40 @@ are about the run, not about a trajectory: they end it, and what was already jud
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Any
 
 from prill.types import UnscoredReason
+
+
+def install_command(extra: str) -> str:
+    """Names the command that adds an extra to this installation of prill.
+
+    An installation that did not come from a package index is named by where it came from: on an
+    index, the name may be someone else's.
+
+    Args:
+        extra: The extra, such as `ocr`; several with commas between.
+
+    Returns:
+        A `pip install` for a shell.
+    """
+    # Only an error needs these: importing prill stays cheap.
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    checkout = Path(__file__).resolve().parents[1]
+    if (checkout / "pyproject.toml").is_file():
+        return f"pip install --editable {shlex.quote(f'{checkout}[{extra}]')}"
+    try:
+        origin = json.loads(distribution("prill").read_text("direct_url.json") or "{}")  # PEP 610
+    except PackageNotFoundError:
+        origin = {}
+    if "vcs_info" in origin:
+        vcs = origin["vcs_info"]
+        return f"pip install 'prill[{extra}] @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}'"
+    return f"pip install 'prill[{extra}]{' @ ' + origin['url'] if origin else ''}'"
 
 
 class PrillError(Exception):
@@ -60,8 +91,8 @@ class MissingExtraError(UsageError, ImportError):
     """An optional package is missing; the message names the `pip install` to run, of the package itself without an extra."""
 
     def __init__(self, package: str, extra: str | None = None) -> None:
-        wanted = package if extra is None else f"'prill[{extra}]'"
-        super().__init__(f"{package} is not installed; run: pip install {wanted}")
+        command = f"pip install {package}" if extra is None else install_command(extra)
+        super().__init__(f"{package} is not installed; run: {command}")
 
 
 class EndpointError(PrillError):

@@ -1,6 +1,7 @@
 """The record types that all of prill shares.
 
-All are frozen and hold no behaviour but how they are written and shown. File formats built from them: docs/formats.md.
+All are frozen and hold no behaviour but how they are written and shown. File formats:
+docs/reference/file-formats.md.
 Points are fractions of the screen: (0, 0) is the top left corner, (1, 1) the bottom right.
 """
 

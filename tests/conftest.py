@@ -69,7 +69,7 @@ def tiny_model(
     What else `tiny.build` takes may stand beside the kind.
     """
     if not all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
-        pytest.skip("not installed: pip install 'prill[local]'")
+        pytest.skip("not installed: pip install '.[local]'")
 
     @functools.cache
     def folder(kind: str, **more: Any) -> Path:
@@ -188,7 +188,7 @@ def appium_server(
     driver, `home`.
     """
     if importlib.util.find_spec("appium") is None:
-        pytest.skip("the Appium client is not installed: pip install 'prill[android]'")
+        pytest.skip("the Appium client is not installed: pip install '.[android]'")
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed: Appium needs Node.js 20.19 or newer")

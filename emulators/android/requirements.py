@@ -16,7 +16,7 @@ from prill.emulators.android.adb import AdbServer, sdk_program
 from prill.emulators.android.avd import avd_home, avds
 from prill.emulators.android.phone import PhoneLostError
 from prill.emulators.requirements import Tool
-from prill.errors import UsageError
+from prill.errors import UsageError, install_command
 
 _BOUND = 5.0
 _KVM = Path("/dev/kvm")
@@ -33,7 +33,7 @@ async def android_tools(appium_url: str = "http://127.0.0.1:4723") -> tuple[Tool
         Tool("emulator", sdk_program("emulator", "emulator"), "sdkmanager emulator, and set ANDROID_HOME to the SDK"),
         *((Tool("KVM", accelerated, "let this user read and write /dev/kvm"),) if sys.platform == "linux" else ()),
         Tool("AVDs", ", ".join(homes) or None, "avdmanager create avd -n Pixel_4 -d pixel_4 -k <a system image of sdkmanager>"),
-        Tool("Appium client", _client(), "pip install 'prill[android]'"),
+        Tool("Appium client", _client(), install_command("android")),
         Tool("Appium program", shutil.which("appium"), "npm install -g appium@3 (needs Node.js 20 or newer)"),
         Tool("UiAutomator2 driver", _driver(), "appium driver install uiautomator2"),
         Tool(

@@ -8,13 +8,13 @@ import importlib.metadata
 
 from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.requirements import Tool
-from prill.errors import UsageError
+from prill.errors import UsageError, install_command
 
 _VERSION_TIMEOUT = 10.0
 _PACKAGES = (
-    ("Playwright", "playwright", "pip install 'prill[web]'"),
+    ("Playwright", "playwright", install_command("web")),
     ("MiniWoB++ pages", "miniwob", "pip install --no-deps miniwob"),
-    ("BrowserGym, for its own tasks", "browsergym-core", "pip install 'prill[browsergym]', in an environment of its own"),
+    ("BrowserGym, for its own tasks", "browsergym-core", f"{install_command('browsergym')}, in an environment of its own"),
     ("libwebarena, to compare with", "libwebarena", "pip install libwebarena beartype"),
     ("webarena-verified, a second oracle", "webarena-verified", "pip install webarena-verified"),
 )

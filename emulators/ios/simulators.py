@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prill.emulators.requirements import Tool
-from prill.errors import EnvironmentFailedError, UsageError
+from prill.errors import EnvironmentFailedError, UsageError, install_command
 from prill.temporary.folders import abandoned, taken_over
 
 # Folders of the environment begin so; the copies of simulators are in a device set inside.
@@ -81,7 +81,7 @@ class Simulators:
 
     async def clone(self, udid: str, into: Path) -> str:
         """The UDID of a copy in another device set; the original has to be off."""
-        into.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(into.mkdir, parents=True, exist_ok=True)
         printed = await run((*self.command, "--clone", udid, "--clone-destination-set", str(into)), self._timeout)
         copy = _read(printed.splitlines()[-1]) if printed.strip() else None
         if copy is None:
@@ -175,7 +175,7 @@ async def ios_tools() -> tuple[Tool, ...]:
     names = ", ".join(f"{simulator.name} ({simulator.os_version})" for simulator in simulators)
     simctl = await _simctl()
     return (
-        Tool("idb client", client, "pip install 'prill[ios]'"),
+        Tool("idb client", client, install_command("ios")),
         Tool("idb_companion", companion and f"{companion}{await _built(companion)}", GET_COMPANION),
         Tool("Xcode", await _xcode(), _GET_XCODE),
         Tool("simctl", simctl, _GET_XCODE),

@@ -107,7 +107,7 @@ class Logins:
             from playwright.async_api import Error
 
             try:
-                await context.add_cookies(json.loads(path.read_text(encoding="utf-8"))["cookies"])
+                await context.add_cookies(json.loads(await asyncio.to_thread(path.read_text, "utf-8"))["cookies"])
             except (Error, ValueError, LookupError, TypeError, AttributeError):
                 # Not what was written here: as good as no cookies.
                 return False

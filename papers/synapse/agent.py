@@ -37,7 +37,7 @@ from prill.papers.synapse.prompting import (
     task_table,
     until,
 )
-from prill.papers.synapse.sandbox import CodeFailedError, NoSandbox, find, run_block
+from prill.papers.synapse.sandbox import CodeFailedError, NoSandboxError, find, run_block
 from prill.protocols import LanguageModel
 from prill.types import Action, Observation, Platform, Step, Task
 
@@ -236,7 +236,7 @@ class Synapse:
             return
         try:
             done = await run_block(block)
-        except NoSandbox as problem:
+        except NoSandboxError as problem:
             raise UsageError(f"synapse acts by code that the model writes, and {problem}") from None
         except CodeFailedError as problem:
             self._notes.append(f"The block was left out: {problem}.")

@@ -38,7 +38,7 @@ class CodeFailedError(Exception):
     """The code came to nothing: the message says why."""
 
 
-class NoSandbox(CodeFailedError):
+class NoSandboxError(CodeFailedError):
     """This machine cannot lock the process in: nothing that a model wrote is run on it."""
 
 
@@ -93,7 +93,7 @@ async def _run(**request: object) -> dict[str, Any]:
 
 def _run_now(**request: object) -> dict[str, Any]:
     if sys.platform != "linux":
-        raise NoSandbox(f"generated code is not run on {sys.platform}: only the kernel of Linux can lock it in")
+        raise NoSandboxError(f"generated code is not run on {sys.platform}: only the kernel of Linux can lock it in")
     request |= {"cpu_seconds": SECONDS, "memory_bytes": MEMORY}
     return _record(*_started(json.dumps(request).encode()))
 
@@ -152,7 +152,7 @@ def _record(answer: bytes, status: int) -> dict[str, Any]:
         raise CodeFailedError("the code gave no answer")
     if record.get("locked") is False:
         why = str(record.get("error"))[:500]
-        raise NoSandbox(f"generated code is not run on this machine, as the kernel cannot lock it in: {why}")
+        raise NoSandboxError(f"generated code is not run on this machine, as the kernel cannot lock it in: {why}")
     return record
 
 

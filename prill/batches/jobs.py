@@ -73,7 +73,7 @@ async def submit(folder: BatchFolder, say: Say = lambda words: None, *, api: Api
                 entry = await desk.submit(folder, entry)
         except (EndpointError, InputError) as error:
             problems[entry.name] = str(error)
-            if isinstance(error, _Closed | _NotThereError):
+            if isinstance(error, _ClosedError | _NotThereError):
                 closed.add(_door(entry))
             continue
         folder.update(entry)
@@ -109,7 +109,7 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
                 under_way += await _fetch(folder, entry, desk, say)
         except (EndpointError, InputError) as error:
             problems[entry.name] = str(error)
-            if isinstance(error, _Closed):
+            if isinstance(error, _ClosedError):
                 closed.add(_door(entry))
     if problems:
         raise BatchError(problems, under_way)
@@ -168,7 +168,7 @@ class _Looked:
 _Door = tuple[str, str, str]  # an address, what holds the key for it, and a model there
 
 
-class _Closed(EndpointError):
+class _ClosedError(EndpointError):
     """No connection came about, or the key is not accepted: so it is with whatever else is to go there."""
 
 
@@ -317,7 +317,7 @@ async def _key(endpoint: Endpoint, problem: str) -> str:
         await endpoint.connection()  # sends nothing, and raises what is wrong with key, proxy or certificates
         return endpoint.key()
     except UsageError as error:
-        raise _Closed(f"{problem}: {error}") from None
+        raise _ClosedError(f"{problem}: {error}") from None
 
 
 @asynccontextmanager
@@ -330,13 +330,13 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
         message = endpoint.without_key(error_message(error.body, error.response.reason_phrase))
         advice = "; without a batch API there, carry the files out yourself and give the answers to collect"
         said = f"{endpoint.place} answers HTTP {error.status_code}: {message}"
-        kind = {401: _Closed, 403: _Closed, 404: _NotThereError}.get(error.status_code, EndpointError)
+        kind = {401: _ClosedError, 403: _ClosedError, 404: _NotThereError}.get(error.status_code, EndpointError)
         raise kind(f"{problem}: {said}{advice if error.status_code == 404 else ''}") from None
     except sdk.APIConnectionError as error:
         if (refused := _refused_certificate(error)) is not None:
-            raise _Closed(f"{problem}: {endpoint.no_trust(refused)}") from None
+            raise _ClosedError(f"{problem}: {endpoint.no_trust(refused)}") from None
         why = endpoint.without_key(str(error.__cause__ or error))
-        raise _Closed(f"{problem}: cannot reach {endpoint.place} ({why})") from None
+        raise _ClosedError(f"{problem}: cannot reach {endpoint.place} ({why})") from None
     except _http_library().HTTPError as error:  # while a file comes: it is handed on as it is
         why = endpoint.without_key(str(error) or type(error).__name__)
         raise EndpointError(f"{problem}: the connection to {endpoint.place} broke ({why})") from None

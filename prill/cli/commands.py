@@ -75,7 +75,7 @@ _FILES = dict.fromkeys(("canaries", "canary_labels", "observations", "reference"
 # Options about labels, as `prill.io.truth` has them.
 _LABELS = {"source": "S", "truth": "RULE|NAME"}
 
-# Of environments and models: docs/environments.md has them.
+# Of environments and models: docs/how-to/environments.md has them.
 _EPISODES = frozenset(
     f"environment.{name}"
     for name in (
@@ -165,7 +165,8 @@ COMMANDS: Mapping[str, Command] = {
             "prill refine filtered-bc study.toml -o runs/bc --dry-run --gpus 8xH200",
             "prill refine filtered-bc study.toml -o runs/bc --tables-only",
         ),
-        "FILE.toml holds the study: policy, episodes, attempts, evaluation, arms, filter, training (docs/filtered-bc.md).\n"
+        "FILE.toml holds the study: policy, episodes, attempts, evaluation, arms, filter, training.\n"
+        "docs/how-to/filtered-bc.md explains it.\n"
         "Exit codes: 0 done, 3 an arm had nothing to learn from, 2 bad usage, 4 something is gone, 130 interrupted.",
         dry_run=True,
     ),
@@ -216,8 +217,8 @@ COMMANDS: Mapping[str, Command] = {
             "prill serve service.toml --host 0.0.0.0 --token-env PRILL_TOKEN",
         ),
         "Ctrl-C or TERM ends it when all requests are answered, or after --grace seconds; a second one at once. Exit codes: "
-        "0 ended, 1 had to be forced,\n2 bad usage. docs/service.md has its addresses, docs/limits.md the limits of requests "
-        "(--max-body and others).",
+        "0 ended, 1 had to be forced,\n2 bad usage. docs/how-to/reward-service.md has its addresses, "
+        "docs/explanation/limits.md the limits of requests (--max-body and others).",
     ),
     "watch": Command(
         "improve",
@@ -537,7 +538,8 @@ COMMANDS: Mapping[str, Command] = {
             "prill redteam t.jsonl labels.jsonl -o red --judge student --judge.model student.json --max-shift 2",
             "prill redteam redteam.toml --dry-run",
         ),
-        "Never attack a fitted judge on what it was fitted on: that flatters it. docs/redteam.md explains each family.\n"
+        "Never attack a fitted judge on what it was fitted on: that flatters it.\n"
+        "docs/how-to/red-team.md explains attacks.\n"
         "Exit codes: 0 done, 1 an attack adds more than --max-shift, 3 done and some verdicts are unscored, 2 nothing could\n"
         "be read or bad usage, 4 endpoint gone, 130 interrupted.",
         dry_run=True,

@@ -72,7 +72,9 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[_Record]) -> Ite
 
 
 def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajectory) -> Iterator[Any]:
-    """The records of a data set, one at a time: what `prill.to_dataset` made, or rows with the columns of docs/formats.md.
+    """The records of a data set, one at a time: what `prill.to_dataset` made, or rows with its columns.
+
+    docs/reference/file-formats.md has the columns.
 
     Columns that no trajectory has go to its `metadata`, as keys of files do. Images that came with their bytes become
     temporary files, there for as long as the observation; an image that has a path only stays that path. Judges open such

@@ -79,7 +79,7 @@ class RedteamConfig(Config):
         Sequence[str],
         Meta(
             description="these families only, or one strength of them such as pad-after-2000, or module:Object of your own "
-            f"(default: all {len(FAMILIES)} families; docs/redteam.md has them)"
+            f"(default: all {len(FAMILIES)} families; docs/how-to/red-team.md has them)"
         ),
     ] = ()
     max_shift: Annotated[

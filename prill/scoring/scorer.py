@@ -348,22 +348,11 @@ class _FileRun:
         self, engine: Engine, output: str | os.PathLike[str], concurrency: int, options: FileOptions
     ) -> None:
         """Has shards judged, and gathers them."""
-        tally, info, transcripts = self.tally, self.evaluator.info, options.get("transcripts")
+        tally, info = self.tally, self.evaluator.info
         run = ShardedRun(engine, self.evaluator, f"judge {info.name!r}", Shards(output, info), self.stop)
         folder, paths = str(run.shards.folder), tuple(os.fspath(path) for path in self.reader.paths)
         streams = [(path, os.path.join(folder, f"{number}.stream")) for number, path in enumerate(paths) if is_stream(path)]
-        work = JudgeShard(
-            folder=folder,
-            directory=os.getcwd(),
-            paths=paths,
-            streams=tuple(streams),
-            output=os.path.realpath(output) if isinstance(self.log, VerdictLog) else None,
-            limit=options.get("limit"),
-            shard=options.get("shard"),
-            retry_unscored=options.get("retry_unscored", False),
-            concurrency=concurrency,
-            transcripts=None if transcripts is None else os.path.abspath(transcripts),
-        )
+        work = self._shard_work(folder, paths, tuple(streams), output, concurrency, options)
 
         def gather(line: bytes) -> None:
             self.log.append(verdict := _read_verdict(line))
@@ -386,6 +375,29 @@ class _FileRun:
 
         self.reader.unknown.clear()  # shards count them
         await run.work_off(work, gather, note, skipped, streams=streams)
+
+    def _shard_work(
+        self,
+        folder: str,
+        paths: tuple[str, ...],
+        streams: tuple[tuple[str, str], ...],
+        output: str | os.PathLike[str],
+        concurrency: int,
+        options: FileOptions,
+    ) -> JudgeShard:
+        transcripts = options.get("transcripts")
+        return JudgeShard(
+            folder=folder,
+            directory=os.getcwd(),
+            paths=paths,
+            streams=streams,
+            output=os.path.realpath(output) if isinstance(self.log, VerdictLog) else None,
+            limit=options.get("limit"),
+            shard=options.get("shard"),
+            retry_unscored=options.get("retry_unscored", False),
+            concurrency=concurrency,
+            transcripts=None if transcripts is None else os.path.abspath(transcripts),
+        )
 
     def _tell(self) -> None:
         self.tally.read = self.reader.read

@@ -14,7 +14,7 @@ from prill.service.memory import ByteBudget, Reservation
 _T = TypeVar("_T")
 
 
-class Busy(Exception):
+class BusyError(Exception):
     """The request cannot be answered now; `after` is when to come again, in seconds."""
 
     def __init__(self, message: str, after: float) -> None:
@@ -76,7 +76,7 @@ class _Waiting:
 
 
 class AdmissionQueue:
-    """Admits so many requests at a time, and so many bytes of them by what they say of their length. Raises Busy."""
+    """Admits so many requests at a time, and so many bytes of them by what they say of their length. Raises BusyError."""
 
     def __init__(self, inside: int, outside: int, budget: ByteBudget | None = None) -> None:
         self._max_inside, self._max_outside = inside, outside
@@ -96,9 +96,9 @@ class AdmissionQueue:
     async def admitted(self, client: str, deadline: float, size: int = 0) -> AsyncIterator[Reservation]:
         """A place inside, while open, with the bytes that it holds. `deadline` is a time of the event loop."""
         if self.closed:
-            raise Busy("the service is ending", 30)
+            raise BusyError("the service is ending", 30)
         if self.outside >= self._max_outside and not self._may_enter(client, size):
-            raise Busy("too many requests are waiting already", 5)
+            raise BusyError("too many requests are waiting already", 5)
         loop = asyncio.get_running_loop()
         waiting = _Waiting(client, size, loop.create_future())
         self._waiting.push(client, waiting)
@@ -112,7 +112,7 @@ class AdmissionQueue:
             raise
         if not waiting.turn.done():
             self._step_back(waiting)
-            raise Busy("the service is busy, and the time that this client waits is over", 2)
+            raise BusyError("the service is busy, and the time that this client waits is over", 2)
         reservation = waiting.turn.result()
         try:
             yield reservation
@@ -127,7 +127,7 @@ class AdmissionQueue:
         """Refuses all who wait outside."""
         for waiting in list(self._waiting):
             self._waiting.remove(waiting.client, waiting)
-            waiting.turn.set_exception(Busy("the service is ending", 30))
+            waiting.turn.set_exception(BusyError("the service is ending", 30))
         self._tell()
 
     async def empty(self) -> None:

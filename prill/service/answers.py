@@ -13,7 +13,7 @@ import msgspec
 
 from prill.errors import InputError
 from prill.refine.rewards import RewardResult
-from prill.service.admission import Busy
+from prill.service.admission import BusyError
 from prill.service.guard import log
 from prill.service.judge_queue import Answer, JudgeError, JudgeQueue, Source
 from prill.service.memory import ByteBudget, Reservation, check_values, off_loop, trajectory_bytes
@@ -166,7 +166,7 @@ class Judging:
         """What `work` makes of a request's body; in a thread where there is much to decode, or files may be read.
 
         The request then holds the memory that the decoded body may take, and afterwards that of the trajectories that `kept`
-        names: their pictures are files. Raises InputError and Busy.
+        names: their pictures are files. Raises InputError and BusyError.
         """
         parser = self.parser.for_request()
         if len(data) <= INLINE:
@@ -179,7 +179,7 @@ class Judging:
         return value
 
     async def result(self, trajectory: Trajectory, client: str, deadline: float, *, is_large: bool = False) -> Answer:
-        """The reward of a trajectory. Raises Busy, InputError and JudgeError."""
+        """The reward of a trajectory. Raises BusyError, InputError and JudgeError."""
         answer = await self.judge_queue.result(trajectory, client, deadline, is_large=is_large)
         self.metrics.sources.labels(answer.source).inc()
         return answer
@@ -187,7 +187,7 @@ class Judging:
     async def results(
         self, trajectories: Sequence[Trajectory], client: str, deadline: float, *, is_large: bool
     ) -> list[RewardResult]:
-        """Those of a batch, in order. Raises the first Busy or JudgeError when all have ended."""
+        """Those of a batch, in order. Raises the first BusyError or JudgeError when all have ended."""
         work = [self.result(trajectory, client, deadline, is_large=is_large) for trajectory in trajectories]
         answers = await asyncio.gather(*work, return_exceptions=True)
         for answer in answers:
@@ -196,13 +196,13 @@ class Judging:
         return [answer.result for answer in answers if isinstance(answer, Answer)]
 
     async def score(self, data: bytes, held: Reservation, deadline: float) -> list[Scored]:
-        """The results of a request; what is wrong with one item is that item's. Raises Busy, JudgeError where nothing at all
+        """The results of a request; what is wrong with one item is that item's. Raises BusyError, JudgeError where nothing at all
         could be judged, and InputError for a request that is too large."""
         is_large, items = len(data) > INLINE, await self._items(data, held)
         del data  # what is judged has been read
         outcomes = await self._outcomes(items, held.client, deadline, is_large=is_large)
         for outcome in outcomes:
-            if isinstance(outcome, Busy):
+            if isinstance(outcome, BusyError):
                 raise outcome
         broken = [outcome for outcome in outcomes if isinstance(outcome, JudgeError)]
         if broken and len(broken) == len(outcomes):
@@ -210,7 +210,7 @@ class Judging:
         return _worded(items, outcomes)
 
     async def begin(self, data: bytes, held: Reservation) -> JobStatus:
-        """Begins a job. Raises Busy when there are too many, or they hold too much, InputError as `score`."""
+        """Begins a job. Raises BusyError when there are too many, or they hold too much, InputError as `score`."""
         is_large, items = len(data) > INLINE, await self._items(data, held)
         self._make_room(held.size)
         id = secrets.token_urlsafe(12)
@@ -258,8 +258,8 @@ class Judging:
         *,
         is_large: bool,
         finished: Callable[[], None] = lambda: None,
-    ) -> list[Scored | JudgeError | Busy]:
-        async def one(item: Item) -> Scored | JudgeError | Busy:
+    ) -> list[Scored | JudgeError | BusyError]:
+        async def one(item: Item) -> Scored | JudgeError | BusyError:
             try:
                 if item.trajectory is None:
                     assert item.failure is not None
@@ -267,7 +267,7 @@ class Judging:
                 return scored(await self.result(item.trajectory, client, deadline, is_large=is_large))
             except InputError as error:
                 return unscored(item.id, "input", str(error))
-            except (JudgeError, Busy) as error:
+            except (JudgeError, BusyError) as error:
                 return error
             except Exception as error:  # noqa: BLE001 - the other items are answered
                 log.warning("a trajectory could not be judged: %s", type(error).__name__)
@@ -281,9 +281,9 @@ class Judging:
         """For another job: an old one that is done goes. Jobs hold half of the memory at most, so that requests get in."""
         running = [job for job in self._jobs.values() if job.results is None]
         if len(running) >= self.max_jobs:
-            raise Busy(f"{self.max_jobs} jobs are under way already", 10)
+            raise BusyError(f"{self.max_jobs} jobs are under way already", 10)
         if running and sum(job.held.size for job in running) + size > self.budget.limit / 2:
-            raise Busy("the jobs under way take all the memory there is for jobs", 10)
+            raise BusyError("the jobs under way take all the memory there is for jobs", 10)
         if len(self._jobs) >= self.max_jobs:
             del self._jobs[next(id for id, job in self._jobs.items() if job.results is not None)]
 
@@ -320,7 +320,7 @@ def decode(data: bytes | msgspec.Raw, kind: type[_T]) -> _T:
 def _grow(held: Reservation, size: int) -> None:
     size = max(size, held.size)
     if not held.can_grow(size):
-        raise Busy("other requests take all the memory there is; send fewer trajectories at once", 2)
+        raise BusyError("other requests take all the memory there is; send fewer trajectories at once", 2)
     held.resize(size)
 
 
@@ -345,7 +345,7 @@ def _read_id(data: msgspec.Raw, place: int) -> str:
     return id if isinstance(id, str) and 0 < len(id.encode("utf-8", "replace")) <= MAX_ID else f"items[{place}]"
 
 
-def _worded(items: Sequence[Item], outcomes: Sequence[Scored | JudgeError | Busy]) -> list[Scored]:
+def _worded(items: Sequence[Item], outcomes: Sequence[Scored | JudgeError | BusyError]) -> list[Scored]:
     return [
         outcome if isinstance(outcome, Scored) else unscored(item.id, "transport", str(outcome))
         for item, outcome in zip(items, outcomes, strict=True)

@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from prill.service.admission import AdmissionQueue, Busy
+from prill.service.admission import AdmissionQueue, BusyError
 from prill.service.memory import Reservation
 from prill.service.metrics import Metrics
 from prill.service.spec import ServiceSpec, is_loopback
@@ -125,7 +125,7 @@ class Guard:
             status = 499
         except _RefusedError as refused:
             await refused.response(scope, _no_body, noted)
-        except Busy as busy:
+        except BusyError as busy:
             await refusal(503, "busy", str(busy), busy.after)(scope, _no_body, noted)
         finally:
             took = time.monotonic() - began
@@ -244,7 +244,7 @@ class Guard:
                 raise self._too_large()
             if size > held.size:  # it did not say how long it is
                 if not held.can_grow(size):
-                    raise Busy("requests of others take all the memory there is for them", 2)
+                    raise BusyError("requests of others take all the memory there is for them", 2)
                 held.resize(size)
             parts.append(part)
         return b"".join(parts)

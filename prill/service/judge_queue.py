@@ -17,7 +17,7 @@ from prill.protocols import get_concurrency
 from prill.refine.rewards import Reward, RewardResult
 from prill.scoring.items import check_verdict
 from prill.scoring.scorer import CONCURRENCY, verdict_key
-from prill.service.admission import Busy, FairQueue, time_left
+from prill.service.admission import BusyError, FairQueue, time_left
 from prill.service.memory import BoundedCache, ByteBudget, Reservation, off_loop, trajectory_bytes
 from prill.types import Trajectory
 
@@ -112,7 +112,7 @@ class JudgeQueue:
         return old >= self.concurrency or self._is_stuck
 
     async def result(self, trajectory: Trajectory, client: str, deadline: float, *, is_large: bool = False) -> Answer:
-        """The reward of a trajectory. Raises Busy at the deadline, a time of the event loop, InputError and JudgeError."""
+        """The reward of a trajectory. Raises BusyError at the deadline, a time of the event loop, InputError and JudgeError."""
         if self._closed:
             raise JudgeError(ENDING)
         key = await _outcome(self._key(trajectory, is_large))
@@ -137,7 +137,7 @@ class JudgeQueue:
             if not work.waiters and not work.future.done():
                 self._leave(work)
         if not work.future.done():
-            raise Busy("not judged within the time that this client waits", self._pace())
+            raise BusyError("not judged within the time that this client waits", self._pace())
         outcome = work.future.result()
         if isinstance(outcome, JudgeError):
             raise JudgeError(str(outcome))  # one for each who waits: raising it writes into it

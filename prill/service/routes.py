@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from prill.errors import InputError
 from prill.refine.rewards import RewardResult
-from prill.service.admission import AdmissionQueue, Busy
+from prill.service.admission import AdmissionQueue, BusyError
 from prill.service.answers import INLINE, JobStatus, Judging, Results, ScoreRequest, decode, totals
 from prill.service.contracts import NemoGym, OpenRLHF, Slime, nemo_answer, nemo_failure, openrlhf_answer, slime_answer
 from prill.service.guard import CONTEXT, RequestContext, refusal
@@ -70,7 +70,7 @@ async def _broken_input(request: Request, error: Exception) -> Response:
 
 
 async def _busy(request: Request, error: Exception) -> Response:
-    return refusal(503, "busy", str(error), error.after if isinstance(error, Busy) else None)
+    return refusal(503, "busy", str(error), error.after if isinstance(error, BusyError) else None)
 
 
 async def _judge_failed(request: Request, error: Exception) -> Response:
@@ -91,7 +91,7 @@ async def _broken(request: Request, error: Exception) -> Response:
 
 _FAILURES: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
     InputError: _broken_input,
-    Busy: _busy,
+    BusyError: _busy,
     JudgeError: _judge_failed,
     HTTPException: _not_here,
     Exception: _broken,

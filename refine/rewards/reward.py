@@ -4,7 +4,7 @@
     await reward(trajectory)          # 0.87, or None: no verdict, so no reward
     await reward.result(trajectory)   # the same with the verdict, and the parts of the number
 
-The adapters for trainers stand on this; what each of them sees in which case: docs/rewards.md.
+The adapters for trainers stand on this; what each of them sees in which case: docs/how-to/rewards.md.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ ENGINE_LOG = "swift.log"
 _LINES, _LINE, _TAIL = 15, 300, 64_000  # what is shown of a log
 _POLL = 0.2
 _PACKAGES = ("ms-swift", "torch", "transformers", "peft", "trl", "accelerate")
-_NEEDED = "name the python of an environment with ms-swift (docs/cogagent.md)"
+_NEEDED = "name the python of an environment with ms-swift (docs/how-to/cogagent.md)"
 _MAX_START = 300.0  # seconds in which an interpreter tells its versions
 # What a checkpoint holds besides weights and what is needed to load them.
 _OF_TRAINING = re.compile(

@@ -259,7 +259,7 @@ def _refuse_old(name: str, raw: dict[str, Any], spec: TrainSpec) -> None:
             raise OptionError(
                 f"model: {name} is {what}, whose code needs {needs}; here is {transformers.__version__}. Train it in an "
                 "environment of its own, from rows in the format of ms-swift, or take a model that transformers knows itself "
-                "(docs/training.md)",
+                "(docs/how-to/training.md)",
                 "model",
             )
     if raw.get("auto_map") and raw.get("model_type") not in transformers.CONFIG_MAPPING and not spec.trust_remote_code:

@@ -26,7 +26,7 @@ from prill.testing.endpoint.server import serving
 from prill.types import Verdict
 
 if find_spec("anthropic") is None:
-    pytest.skip("anthropic is not installed: pip install 'prill[anthropic]'", allow_module_level=True)
+    pytest.skip("anthropic is not installed: pip install '.[anthropic]'", allow_module_level=True)
 COUNT = 4
 
 

@@ -19,7 +19,7 @@ from prill.types import Observation
 pytestmark = [
     pytest.mark.skipif(
         not all(importlib.util.find_spec(name) for name in ("torch", "transformers")),
-        reason="not installed: pip install 'prill[local]'",
+        reason="not installed: pip install '.[local]'",
     ),
     pytest.mark.filterwarnings("ignore"),  # torch's and transformers' own, about their deprecations
 ]

@@ -13,7 +13,7 @@ import pytest
 
 # Looked for and not imported, as every worker collects every file.
 if importlib.util.find_spec("sklearn") is None:
-    pytest.skip("scikit-learn is not installed: pip install 'prill[student]'", allow_module_level=True)
+    pytest.skip("scikit-learn is not installed: pip install '.[student]'", allow_module_level=True)
 
 import prill as library
 

@@ -27,16 +27,16 @@ ROOT = Path(__file__).resolve().parents[2]
 SHOWN: list[tuple[str, str]] = [
     ("study", "examples/filtered_bc/short.toml"),
     ("study", "examples/filtered_bc/miniwob.toml"),
-    ("study", "docs/filtered-bc.md:1"),
-    ("study", "docs/screen.md:0"),
-    ("filter", "docs/filtered-bc.md:0"),
+    ("study", "docs/how-to/filtered-bc.md:1"),
+    ("study", "docs/how-to/screen-models.md:0"),
+    ("filter", "docs/how-to/filtered-bc.md:0"),
     ("judge", "examples/own.toml"),
     ("judge", "examples/cascade.toml"),
-    ("judge", "docs/captions.md:0"),
-    ("reward", "docs/rewards.md:0"),
+    ("judge", "docs/how-to/captions.md:0"),
+    ("reward", "docs/how-to/rewards.md:0"),
     ("service", "examples/reward_service/service.toml"),
-    ("service", "docs/service.md:0"),
-    ("retries", "docs/reflexion.md:0"),
+    ("service", "docs/how-to/reward-service.md:0"),
+    ("retries", "docs/how-to/reflexion.md:0"),
 ]
 
 

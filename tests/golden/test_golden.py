@@ -53,7 +53,7 @@ def first() -> Trajectory:
 @pytest.mark.parametrize("name", JUDGES)
 def test_judges_keep_their_identity(name: str, first: Trajectory, recorded: Recorded) -> None:
     if "ocr" in name:
-        pytest.importorskip("rapidocr", reason="rapidocr is not installed: pip install 'prill[ocr]'")
+        pytest.importorskip("rapidocr", reason="rapidocr is not installed: pip install '.[ocr]'")
     made = judge(JUDGES[name])
     key = verdict_key(made.info, first, made.screenshots(first))
     present = {"info": msgspec.to_builtins(made.info), "key": key}
@@ -84,7 +84,7 @@ def run(words: tuple[str, ...], folder: Path) -> int:
 @pytest.mark.parametrize("name", VERBS)
 def test_verbs_do_what_they_did(name: str, folder: Path, capsys: pytest.CaptureFixture[str], recorded: Recorded) -> None:
     if name in ("fit", "calibrate"):
-        pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'prill[student]'")
+        pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install '.[student]'")
     if name == "rollout":
         pytest.importorskip("miniwob", reason="the MiniWoB++ pages are not installed: pip install --no-deps miniwob")
     words, files = VERBS[name]

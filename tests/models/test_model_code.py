@@ -27,7 +27,7 @@ from prill.refine.training.weights import open_base, open_page_base
 
 needs_torch = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "datasets.arrow_dataset")),
-    reason="not installed: pip install 'prill[train]'",
+    reason="not installed: pip install '.[train]'",
 )
 CODE = """
 import os

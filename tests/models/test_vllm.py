@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.errors import EndpointError, MissingExtraError, TransportError, UsageError
+from prill.errors import EndpointError, MissingExtraError, TransportError, UsageError, install_command
 from prill.io.cache import DiskCache
 from prill.io.store import read_verdicts
 from prill.models.registry import make_model
@@ -137,7 +138,7 @@ def test_missing_vllm_names_the_extra(machine: Machine, monkeypatch: pytest.Monk
     if find_spec("vllm"):
         pytest.skip("vLLM is installed here")
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(MissingExtraError, match=r"vllm is not installed; run: pip install 'prill\[vllm\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(f"vllm is not installed; run: {install_command('vllm')}")):
         make_model(f"vllm:{machine.model}")
     with pytest.raises(UsageError, match="serve_python: nowhere is no interpreter"):
         make_model(f"vllm:{machine.model}", serve_python="nowhere")

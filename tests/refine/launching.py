@@ -20,7 +20,7 @@ _SETTLED = ("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process
 
 needs_training = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")),
-    reason="not installed: pip install 'prill[train]'",
+    reason="not installed: pip install '.[train]'",
 )
 QUIET = pytest.mark.filterwarnings("ignore")  # the libraries' own, about their deprecations
 TRAINS = [needs_training, QUIET, pytest.mark.slow, pytest.mark.usefixtures("offline")]

@@ -115,4 +115,4 @@ def test_swift_knows_cogagent_by_our_names() -> None:
     for model, kind in ours.items():
         assert kind in [name for name, _ in registry[model]]
     ((_, needs),) = registry["zai-org/cogagent-chat-hf"]
-    assert "transformers<4.42" in needs, "what docs/cogagent.md says of its environment"
+    assert "transformers<4.42" in needs, "what docs/how-to/cogagent.md says of its environment"

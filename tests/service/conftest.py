@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("starlette", reason="prill serve is not installed: pip install 'prill[serve]'")
-pytest.importorskip("prometheus_client", reason="prill serve is not installed: pip install 'prill[serve]'")
+pytest.importorskip("starlette", reason="prill serve is not installed: pip install '.[serve]'")
+pytest.importorskip("prometheus_client", reason="prill serve is not installed: pip install '.[serve]'")
 httpx = pytest.importorskip("httpx", reason="httpx is not installed: pip install httpx")
 
 from prill.protocols import Evaluator  # noqa: E402

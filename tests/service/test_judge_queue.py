@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from prill.refine.rewards import Reward
-from prill.service.admission import AdmissionQueue, Busy, FairQueue
+from prill.service.admission import AdmissionQueue, BusyError, FairQueue
 from prill.service.judge_queue import JudgeError, JudgeQueue
 from prill.types import Task, Trajectory
 
@@ -86,10 +86,10 @@ async def test_patience_ends_and_work_goes_on() -> None:
     gate = Gate(concurrency=1)
     gate.open.clear()
     judge_queue = JudgeQueue(Reward(gate))
-    with pytest.raises(Busy) as busy:
+    with pytest.raises(BusyError) as busy:
         await judge_queue.result(attempt("begun"), "c", later(0.01))
     assert busy.value.after >= 1
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         await judge_queue.result(attempt("waiting"), "c", later(0.01))
     assert judge_queue.waiting == 0  # nobody waits for it any more
     gate.open.set()
@@ -142,9 +142,9 @@ async def test_door_turns_away_what_is_too_much() -> None:
     async with door.admitted("a", FOREVER):
         waiting = asyncio.create_task(door.admitted("b", later(0.05)).__aenter__())
         await until(lambda: door.outside == 1)
-        with pytest.raises(Busy, match="too many"):
+        with pytest.raises(BusyError, match="too many"):
             await door.admitted("c", FOREVER).__aenter__()
-        with pytest.raises(Busy, match="busy"):
+        with pytest.raises(BusyError, match="busy"):
             await waiting
         assert door.outside == 0
     await asyncio.wait_for(door.empty(), 30)
@@ -173,7 +173,7 @@ async def test_a_closed_door_lets_the_waiting_in() -> None:
     waiting = asyncio.create_task(second.__aenter__())
     await until(lambda: door.outside == 1)
     door.close()
-    with pytest.raises(Busy, match="ending"):
+    with pytest.raises(BusyError, match="ending"):
         await door.admitted("c", FOREVER).__aenter__()
     await first.__aexit__(None, None, None)
     await waiting

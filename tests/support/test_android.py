@@ -28,7 +28,7 @@ from PIL import Image
 from prill.errors import EnvironmentFailedError, UsageError
 from tests.support.android import FakeAdb, write_avd, write_tools
 from tests.support.android.phone import ADB_KEYBOARD, LATIN_IME
-from tests.support.android.shell import Unreadable, commands
+from tests.support.android.shell import UnreadableError, commands
 
 ONE, TWO = "emulator-5554", "emulator-5556"
 SETTINGS, SEARCH, NOTES, FIELD = (120, 300), (360, 300), (600, 300), (300, 266)
@@ -271,7 +271,7 @@ def test_shell_splits_lines_as_a_shell(line: str, words: list[list[str]]) -> Non
 
 @pytest.mark.parametrize("line", ["echo 'a", 'echo "a', "echo (a)", "echo `id`"])
 def test_shell_refuses_unrunnable_lines(line: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableError):
         commands(line)
 
 

@@ -18,10 +18,10 @@ import pytest
 from PIL import Image
 
 from tests.support.ios import FakeSimulators
-from tests.support.ios.simulators import NoSimulator, Simulator
+from tests.support.ios.simulators import NoSimulatorError, Simulator
 
 if importlib.util.find_spec("idb") is None:
-    pytest.skip("fb-idb is not installed: pip install 'prill[ios]'", allow_module_level=True)
+    pytest.skip("fb-idb is not installed: pip install '.[ios]'", allow_module_level=True)
 
 # Client.build itself uses an argument of grpclib that is going away.
 pytestmark = pytest.mark.filterwarnings("ignore:The loop argument:DeprecationWarning")
@@ -80,7 +80,7 @@ async def test_idb_commands_manage_simulators(fakes: FakeSimulators, tmp_path: P
     await idb.erase(first)
     assert fakes.read(first).on == Simulator(udid="").on
     await idb.delete(copy.udid)
-    with pytest.raises(NoSimulator):
+    with pytest.raises(NoSimulatorError):
         fakes.read(copy.udid)
     made = await idb.create("iPhone 15", "iOS 17.4")
     assert made.name == "iPhone 15"

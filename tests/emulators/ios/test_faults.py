@@ -27,7 +27,7 @@ from tests.support.ios import FakeSimulators
 from tests.support.ios.simulators import Simulator, new_udid
 
 if importlib.util.find_spec("idb") is None:
-    pytest.skip("fb-idb is not installed: pip install 'prill[ios]'", allow_module_level=True)
+    pytest.skip("fb-idb is not installed: pip install '.[ios]'", allow_module_level=True)
 
 TASK = Task(id="t", goal="g", platform="ios", start_url="app:com.apple.Preferences")
 SWITCH = Action("click", target="[3] CheckBox 'Airplane Mode'")

@@ -29,7 +29,7 @@ from prill.types import Action, Observation, Step, Task, Trajectory
 
 # Looked for and not imported, as every worker collects every file.
 if importlib.util.find_spec("sklearn") is None:
-    pytest.skip("scikit-learn is not installed: pip install 'prill[student]'", allow_module_level=True)
+    pytest.skip("scikit-learn is not installed: pip install '.[student]'", allow_module_level=True)
 
 
 def made(number: int, success: bool, site: str = "shop", **changes: Any) -> Trajectory:

@@ -34,7 +34,7 @@ from prill.types import Action, Observation, Step, Task, Trajectory
 from tests.refine.launching import TRAINS, kill_training, train_on_two_processes
 from tests.support.small_models import small_encoder, small_t5
 
-needs_pages = pytest.mark.skipif(importlib.util.find_spec("lxml") is None, reason="not installed: pip install 'prill[papers]'")
+needs_pages = pytest.mark.skipif(importlib.util.find_spec("lxml") is None, reason="not installed: pip install '.[papers]'")
 pytestmark = [*TRAINS, needs_pages]
 WORDS = ("cart", "search", "login", "menu", "help", "flights")
 VERBS = ("press", "push", "hit")

@@ -36,7 +36,7 @@ NEW = {"click-tab-2", "read-table", "social-media-some", "login-user-popup"}  # 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def environment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MiniWoB]:
-    pytest.importorskip("playwright", reason="not installed: pip install 'prill[web]'")
+    pytest.importorskip("playwright", reason="not installed: pip install '.[web]'")
     pytest.importorskip("miniwob", reason="not installed: pip install --no-deps miniwob")
     made = MiniWoB(tmp_path_factory.mktemp("images"), text="html")
     yield made

@@ -9,7 +9,7 @@ import pytest
 from prill.papers.synapse.html import Page, get_text
 from prill.papers.synapse.sandbox import CodeFailedError, find, find_now
 
-pytest.importorskip("lxml", reason="not installed: pip install 'prill[mind2web]'")
+pytest.importorskip("lxml", reason="not installed: pip install '.[papers]'")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter of system calls is that of Linux")
 PAGE = Page(
     '<div id="wrap"><p>Hi <b>x</b> there</p><button data-wob_ref="3">ok</button><button class="a b">no</button>'

@@ -112,12 +112,12 @@ def nemo_gym(servers: dict[str, str]) -> dict[str, Any]:
     from omegaconf import OmegaConf
     from responses_api_agents.simple_agent.app import SimpleAgent, SimpleAgentConfig
 
-    Judge = runpy.run_path(str(EXAMPLE))
+    example = runpy.run_path(str(EXAMPLE))
     known = {"policy_model": {"responses_api_models": {"model": {"entrypoint": "app.py"}}}}
     configured = OmegaConf.merge(OmegaConf.load(EXAMPLE.with_name("prill_judge.yaml")), known)
     parsed = GlobalConfigDictParser().parse_no_environment(configured)  # raises for what it does not know
     inner = parsed["prill_judge"]["resources_servers"]["prill_judge"]
-    Judge["JudgeConfig"].model_validate({"name": "prill_judge", **OmegaConf.to_container(inner)})
+    example["JudgeConfig"].model_validate({"name": "prill_judge", **OmegaConf.to_container(inner)})
     said = {"type": "output_text", "text": "Bought.", "annotations": []}
     message = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [said]}
     response = {"id": "r", "created_at": 0, "model": "m", "object": "response", "output": [message], "tool_choice": "auto"}
@@ -142,8 +142,8 @@ def nemo_gym(servers: dict[str, str]) -> dict[str, Any]:
         start("policy", model)
         for judge, url in servers.items():
             own = {"host": "127.0.0.1", "port": 0, "entrypoint": "app.py"}
-            config = Judge["JudgeConfig"](name=f"judge_{judge}", domain="agent", judge_url=f"{url}/verify", **own)
-            start(config.name, Judge["JudgeServer"](config=config, server_client=client).setup_webserver())
+            config = example["JudgeConfig"](name=f"judge_{judge}", domain="agent", judge_url=f"{url}/verify", **own)
+            start(config.name, example["JudgeServer"](config=config, server_client=client).setup_webserver())
             reference = {"type": "resources_servers", "name": config.name}
             policy = {"type": "responses_api_models", "name": "policy"}
             agent = SimpleAgentConfig(name=judge, resources_server=reference, model_server=policy, **own)

@@ -2,8 +2,8 @@
 
     python tests/refine/rewards/frameworks.py verl '{"well": "http://…", "late": "http://…", "garbage": "http://…"}'
 
-It prints JSON: what is seen by policy and case, in the words of the tables in docs/rewards.md, and `more`, what the tests ask
-besides. Of those in asking.py it prints what comes of asking the services whose addresses are given.
+It prints JSON: what is seen by policy and case, in the words of the tables in docs/how-to/rewards.md, and `more`, what
+the tests ask besides. Of those in asking.py it prints what comes of asking the services whose addresses are given.
 """
 
 from __future__ import annotations
@@ -140,12 +140,12 @@ def more_of_verifiers(places: dict[str, Options]) -> dict[str, Any]:
 def inspect(options: Options, trajectory: Trajectory) -> object:
     try:
         score, _ = inspect_log({"judge": "modular", "column": "trajectory", **options}, {"trajectory": to_json(trajectory)})
-    except InspectFailed as failed:
+    except InspectFailedError as failed:
         return failed.args[0]
     return score.value
 
 
-class InspectFailed(Exception):
+class InspectFailedError(Exception):
     """An evaluation ended with an error."""
 
 
@@ -179,7 +179,7 @@ def inspect_log(judge: Options, metadata: dict[str, Any], solver: Any = None) ->
     with tempfile.TemporaryDirectory() as folder:
         (log,) = eval(task, model=model, display="none", log_dir=folder)
         if log.status != "success":
-            raise InspectFailed(Said(f"{log.status}: {log.error.message.partition('(')[0]}"), log.error)
+            raise InspectFailedError(Said(f"{log.status}: {log.error.message.partition('(')[0]}"), log.error)
         return log.samples[0].scores["prill"], log.results.scores[0]
 
 

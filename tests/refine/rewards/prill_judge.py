@@ -1,4 +1,4 @@
-"""What makes the judge known to verifiers, as docs/rewards.md shows it."""
+"""What makes the judge known to verifiers, as docs/how-to/rewards.md shows it."""
 
 from prill.refine.rewards.verifiers import PrillJudge
 

@@ -1,4 +1,4 @@
-"""The five things that can come of a judge, as trainers see them: `docs/rewards.md` has a row for each adapter.
+"""The five things that can come of a judge, as trainers see them: `docs/how-to/rewards.md` has a row for each adapter.
 
 An adapter is a function of a reward and a trajectory that goes through the framework's own call and gives what the trainer
 is handed; what it raises counts as `raises NAME`. Put it into ADAPTERS of test_table.py, and its row into the document.
@@ -15,7 +15,7 @@ import prill
 from prill.refine.rewards import Reward
 from prill.types import Observation, Task, Trajectory
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs/rewards.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs/how-to/rewards.md"
 CASES = ("success", "failure", "unscored", "timeout", "garbage reply")
 # What on_unscored may say.
 POLICIES: dict[str, dict[str, Any]] = {

@@ -20,7 +20,7 @@ from .table import POLICIES, documented
 
 ROOT = Path(__file__).resolve().parents[3]
 ENVIRONMENTS = os.environ.get("PRILL_FRAMEWORKS", "")
-# By the name of the row in docs/rewards.md; the folder of the environment is that in small letters.
+# By the name of the row in docs/how-to/rewards.md; the folder of the environment is that in small letters.
 FRAMEWORKS = ("verl", "verifiers", "Inspect", "OpenEnv", "ART")
 QUIET = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 pytestmark = [

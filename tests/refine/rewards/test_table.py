@@ -1,4 +1,4 @@
-"""What each trainer sees in each case is what docs/rewards.md says."""
+"""What each trainer sees in each case is what docs/how-to/rewards.md says."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 INFO = EvaluatorInfo("every-other", "1")
 trains = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl")),
-    reason="not installed: pip install 'prill[train]'",
+    reason="not installed: pip install '.[train]'",
 )
 
 

@@ -9,14 +9,14 @@ import struct
 from tests.support.android import uia2
 from tests.support.android.phone import Phone
 from tests.support.android.shell import run
-from tests.support.android.wire import Hangup, Listener, end_of, first_of, until
+from tests.support.android.wire import HangupError, Listener, end_of, first_of, until
 
 VERSION = b"0029"  # of the protocol: adb 1.0.41, unchanged since 2018; a client that finds another one ends the server
 REGULAR, CHUNK = 0o100644, 65536  # of file transfer: the mode of a file, and the bytes sent at once
 _SERIAL = re.compile(r"host-serial:([\w.:-]+?):(features|get-|forward|killforward|list-forward|wait-for)")
 
 
-class ServerRefusal(Exception):
+class ServerRefusalError(Exception):
     """What the server answers FAIL with."""
 
 
@@ -34,7 +34,7 @@ class Connection:
             request = (await self.reader.readexactly(int(await self.reader.readexactly(4), 16))).decode()
             try:
                 more = await (self._host(request) if request.startswith("host") else self._service(request))
-            except ServerRefusal as refusal:
+            except ServerRefusalError as refusal:
                 message = str(refusal).encode()
                 await self._send(b"FAIL%04x%b" % (len(message), message))
                 more = False
@@ -78,7 +78,7 @@ class Connection:
         elif kind in ("forward", "killforward", "killforward-all", "list-forward"):
             await self._forwarding(serial, kind, rest)
         else:
-            raise ServerRefusal(f"unknown host service '{request}'")
+            raise ServerRefusalError(f"unknown host service '{request}'")
         return False
 
     def _list(self, *, long: bool = False) -> bytes:
@@ -98,7 +98,7 @@ class Connection:
     def _waited(self, serial: str, kind: str) -> bool:
         try:
             self.server.phone(serial)
-        except ServerRefusal:
+        except ServerRefusalError:
             return kind.endswith("disconnect")
         return not kind.endswith("disconnect")
 
@@ -117,14 +117,14 @@ class Connection:
             for local in list(self.server.forwards):
                 await self.server.unforward(local)
         elif not await self.server.unforward(ports[0]):
-            raise ServerRefusal(f"listener 'tcp:{ports[0]}' not found")
+            raise ServerRefusalError(f"listener 'tcp:{ports[0]}' not found")
         await self._okay(port_text)
 
     async def _service(self, request: str) -> bool:
         """A request to the phone that the connection was switched to."""
         phone = self.target
         if phone is None:
-            raise ServerRefusal("closed")
+            raise ServerRefusalError("closed")
         kind, _, rest = request.partition(":")
         install = re.search(r"-S\W+(\d+)", rest)
         if kind == "sync":
@@ -139,7 +139,7 @@ class Connection:
             work = self._shell(phone, rest, packets=",v2" in kind)
             await first_of(work, end_of(self.reader), until(lambda: phone.state != "device"))
         else:
-            raise ServerRefusal("closed")
+            raise ServerRefusalError("closed")
         return False
 
     async def _shell(self, phone: Phone, line: str, *, packets: bool) -> None:
@@ -151,7 +151,7 @@ class Connection:
         if packets:
             await self._send(struct.pack("<BIB", 3, 1, answer.code))
         if phone.state != "device":
-            raise Hangup
+            raise HangupError
 
     async def _output(self, stream: int, data: bytes, packets: bool) -> None:
         """Standard output is 1, standard error 2: told apart in packets only."""
@@ -182,11 +182,11 @@ class AdbServer:
         if serial:
             listed = [phone for phone in listed if phone.serial == serial]
         if not listed:
-            raise ServerRefusal(f"device '{serial}' not found" if serial else "no devices/emulators found")
+            raise ServerRefusalError(f"device '{serial}' not found" if serial else "no devices/emulators found")
         if len(listed) > 1:
-            raise ServerRefusal("more than one device/emulator")
+            raise ServerRefusalError("more than one device/emulator")
         if listed[0].state == "offline":
-            raise ServerRefusal("device offline")
+            raise ServerRefusalError("device offline")
         return listed[0]
 
     async def forward(self, serial: str, local: int, remote: int) -> int:
@@ -201,7 +201,7 @@ class AdbServer:
         try:
             listener = await Listener(through).open(local)
         except OSError as error:
-            raise ServerRefusal(f"cannot bind listener: {error.strerror}") from None
+            raise ServerRefusalError(f"cannot bind listener: {error.strerror}") from None
         self.forwards[listener.port] = (serial, remote, listener)
         return listener.port
 

@@ -37,7 +37,7 @@ VALUED = """
 """
 
 
-class Stop(Exception):
+class EmulatorError(Exception):
     """The program ends with this message and exit code 1."""
 
 
@@ -50,7 +50,7 @@ class Options:
 
 
 def options(arguments: Sequence[str]) -> Options:
-    """The options of a command line; what follows -qemu is not looked at. Raises Stop."""
+    """The options of a command line; what follows -qemu is not looked at. Raises EmulatorError."""
     values: dict[str, str] = {}
     flags: set[str] = set()
     rest = list(arguments)
@@ -63,7 +63,7 @@ def options(arguments: Sequence[str]) -> Options:
         elif word in FLAGS.split():
             flags.add(word)
         else:
-            raise Stop(f"unknown option: {word}\nplease use -help for a list of valid options")
+            raise EmulatorError(f"unknown option: {word}\nplease use -help for a list of valid options")
     return Options(values, frozenset(flags))
 
 
@@ -84,36 +84,36 @@ def ini(path: Path) -> dict[str, str]:
 
 
 def avd_folder(name: str) -> Path:
-    """The folder with the AVD's files. Raises Stop."""
+    """The folder with the AVD's files. Raises EmulatorError."""
     home = avd_home()
     pointer = home / f"{name}.ini"
     if not pointer.exists():
-        raise Stop(
+        raise EmulatorError(
             f"Unknown AVD name [{name}], use -list-avds to see valid list.\n"
             f"HOME is defined but there is no file {name}.ini in $HOME/.android/avd\n"
             "(Note: Directories are searched in the order $ANDROID_AVD_HOME, $ANDROID_SDK_HOME/avd and $HOME/.android/avd)"
         )
     folder = Path(ini(pointer).get("path") or home / f"{name}.avd")
     if not (folder / "config.ini").exists():
-        raise Stop(f"Cannot find AVD configuration: there is no {folder / 'config.ini'}")
+        raise EmulatorError(f"Cannot find AVD configuration: there is no {folder / 'config.ini'}")
     return folder
 
 
 async def emulate(settings: Options) -> None:
-    """Runs the phone until it is killed. Raises Stop."""
+    """Runs the phone until it is killed. Raises EmulatorError."""
     name = settings.values.get("-avd", "")
     if not name:
-        raise Stop("No AVD specified. Use '@foo' or '-avd foo' to launch a virtual device named 'foo'")
+        raise EmulatorError("No AVD specified. Use '@foo' or '-avd foo' to launch a virtual device named 'foo'")
     folder = avd_folder(name)
     userdata = folder / USERDATA
     if not os.environ.get(CONTROL):
-        raise Stop(f"set {CONTROL} to the control URL of a fake adb server")
+        raise EmulatorError(f"set {CONTROL} to the control URL of a fake adb server")
     with (folder / "multiinstance.lock").open("w", encoding="utf-8") as lock:
         if "-read-only" not in settings.flags:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Stop(
+                raise EmulatorError(
                     "Running multiple emulators with the same AVD is an experimental feature.\n"
                     "Please use -read-only flag to enable this feature."
                 ) from None
@@ -136,22 +136,22 @@ async def _console(settings: Options, name: str, ended: asyncio.Event) -> Listen
     """Listens on the console port: the one asked for, else the first free even one."""
     wanted_port = settings.values.get("-port") or settings.values.get("-ports", "").partition(",")[0]
     if wanted_port and (not wanted_port.isdecimal() or int(wanted_port) % 2):
-        raise Stop(f"invalid port {wanted_port}: it must be an even number")
+        raise EmulatorError(f"invalid port {wanted_port}: it must be an even number")
     for port in [int(wanted_port)] if wanted_port else range(FIRST_PORT, FIRST_PORT + 130, 2):
         try:
             return await Listener(console(name, ended.set, partial(_snapshot, port))).open(port)
         except OSError:
             continue
     if wanted_port:
-        raise Stop(f"the console port {wanted_port} is taken")
-    raise Stop("It seems too many emulator instances are running on this machine. Aborting.")
+        raise EmulatorError(f"the console port {wanted_port} is taken")
+    raise EmulatorError("It seems too many emulator instances are running on this machine. Aborting.")
 
 
 async def _snapshot(port: int, what: str, name: str) -> None:
     """Has the server keep the phone's state, or go back to it."""
     try:
         _, writer = await _posted(f"/{what}/{quote(name, safe='')}/emulator-{port}", {})
-    except Stop as stop:
+    except EmulatorError as stop:
         raise UsageError(str(stop)) from None
     writer.close()
 
@@ -170,23 +170,23 @@ async def _hold(port: int, about: dict[str, object], ended: asyncio.Event) -> No
 
 
 async def _posted(path: str, about: dict[str, object]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """The connection to the fake adb server on which it agreed. Raises Stop when it refused, or is not there."""
+    """The connection to the fake adb server on which it agreed. Raises EmulatorError when it refused, or is not there."""
     address = urlsplit(os.environ[CONTROL])
     try:
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
     except OSError as error:
-        raise Stop(f"no fake adb server answers at {os.environ[CONTROL]}: {error}") from None
+        raise EmulatorError(f"no fake adb server answers at {os.environ[CONTROL]}: {error}") from None
     try:
         body = json.dumps(about).encode()
         writer.write(f"POST {path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         answer = json.loads(await reader.readexactly(int(head.lower().partition("content-length:")[2].split()[0])))
         if "error" in answer:
-            raise Stop(str(answer["error"]))
+            raise EmulatorError(str(answer["error"]))
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()
-        raise Stop("the fake adb server went away") from None
-    except Stop:
+        raise EmulatorError("the fake adb server went away") from None
+    except EmulatorError:
         writer.close()
         raise
     return reader, writer
@@ -205,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = options(words)
         print(f"INFO    | {VERSION}", flush=True)
         asyncio.run(emulate(settings))
-    except Stop as stop:
+    except EmulatorError as stop:
         print("".join(f"ERROR   | {line}\n" for line in str(stop).splitlines()), end="", file=sys.stderr)
         return 1
     return 0

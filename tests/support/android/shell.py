@@ -26,7 +26,7 @@ Joint = Literal["", "&&", "||", "|"]
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
 
-class Unreadable(ValueError):
+class UnreadableError(ValueError):
     """The shell's complaint about the line."""
 
 
@@ -39,7 +39,7 @@ class Command:
 
 
 def commands(line: str) -> list[Command]:
-    """The commands of a line. Redirections are dropped with their file; unset variables are empty. Raises Unreadable."""
+    """The commands of a line. Redirections are dropped with their file; unset variables are empty. Raises UnreadableError."""
     parsed, drop, at = [Command()], False, 0
     word: str | None = None
 
@@ -59,7 +59,7 @@ def commands(line: str) -> list[Command]:
         elif sign == "'":
             end = line.find("'", at)
             if end < 0:
-                raise Unreadable("no closing quote")
+                raise UnreadableError("no closing quote")
             word, at = (word or "") + line[at:end], end + 1
         elif sign == '"':
             inside, at = _double_quoted(line, at)
@@ -69,7 +69,7 @@ def commands(line: str) -> list[Command]:
         elif sign == "$":
             at, word = _after_name(line, at), word or ""
         elif sign in "()`":
-            raise Unreadable(f"syntax error: unexpected '{sign}'")
+            raise UnreadableError(f"syntax error: unexpected '{sign}'")
         elif sign in "<>":
             if word is not None and word.isdecimal():
                 word = None
@@ -98,7 +98,7 @@ def _double_quoted(line: str, at: int) -> tuple[str, int]:
         else:
             text, at = text + line[at], at + 1
     if at >= len(line):
-        raise Unreadable("no closing quote")
+        raise UnreadableError("no closing quote")
     return text, at + 1
 
 
@@ -266,7 +266,7 @@ async def run(phone: Phone, line: str) -> Answer:
     await phone.through(("freeze",))
     try:
         parts = commands(line)
-    except Unreadable as complaint:
+    except UnreadableError as complaint:
         return failed(f"/system/bin/sh: {complaint}\n", 1)
     total = NOTHING
     for part in parts:

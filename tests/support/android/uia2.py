@@ -15,7 +15,7 @@ from tests.support.android import draw
 from tests.support.android.phone import UIA2, Phone
 from tests.support.android.screen import Widget, flat
 from tests.support.android.touch import CTRL, press
-from tests.support.android.wire import Hangup, Request, first_of, http, read_request, until
+from tests.support.android.wire import HangupError, Request, first_of, http, read_request, until
 
 Status = tuple[int, object]
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the W3C key of an element reference
@@ -58,16 +58,16 @@ class Server:
         return UIA2 not in phone.running or phone.sessions != self._number or phone.state != "device"
 
     async def respond(self, request: Request) -> Status:
-        """The status and the body of the answer. Raises Hangup where a fault ends the instrumentation."""
+        """The status and the body of the answer. Raises HangupError where a fault ends the instrumentation."""
         phone, path = self.phone, re.sub(r"^/session/[^/]+", "", request.path)
         await phone.through(("freeze",))
         if self.over():
             self._end(crashed=phone.crashed)
-            raise Hangup
+            raise HangupError
         if phone.fault in ("crash", "crash-always") and request.method != "DELETE" and not path.startswith(SESSION_START):
             phone.fault = "none" if phone.fault == "crash" else "crash-always"
             self._end(crashed=True)
-            raise Hangup
+            raise HangupError
         if path == "/screenshot":
             await phone.through(("hang",))
             return value(base64.b64encode(phone.screenshot()).decode())

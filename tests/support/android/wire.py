@@ -15,7 +15,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[None, N
 GONE = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
 
-class Hangup(Exception):
+class HangupError(Exception):
     """Raised by a handler that wants the connection closed without an answer."""
 
 
@@ -61,7 +61,7 @@ class Listener:
             await self._serve(reader, writer)
             writer.close()
             await writer.wait_closed()
-        except (*GONE, Hangup, OSError):
+        except (*GONE, HangupError, OSError):
             writer.transport.abort()
         self._writers.discard(writer)
 

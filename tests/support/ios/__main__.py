@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.ios.faults import delay, next_fault
-from tests.support.ios.simulators import DeviceSet, NoSimulator, Simulator, new_udid
+from tests.support.ios.simulators import DeviceSet, NoSimulatorError, Simulator, new_udid
 
 COMMANDS = ("boot", "shutdown", "erase", "clone", "delete", "create")
 ORPHAN_CHECK = 0.5
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print('{"build_time":"10:00:00","build_date":"Aug 12 2022"}')
             return 0
         return companion(args)
-    except NoSimulator as error:
+    except NoSimulatorError as error:
         print(error, file=sys.stderr)
         return 1
 
@@ -175,7 +175,7 @@ async def serve(folder: Path, devices: DeviceSet, args: argparse.Namespace) -> N
 def _alive(devices: DeviceSet, udid: str) -> bool:
     try:
         return devices.read(udid).booted
-    except NoSimulator:
+    except NoSimulatorError:
         return False
 
 

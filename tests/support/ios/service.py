@@ -13,7 +13,7 @@ from typing import Any
 from tests.support.ios import touch
 from tests.support.ios.faults import delay, next_fault
 from tests.support.ios.screen import accessibility, picture, screen
-from tests.support.ios.simulators import DeviceSet, NoSimulator, Simulator
+from tests.support.ios.simulators import DeviceSet, NoSimulatorError, Simulator
 
 SHIFT, COMMAND = 225, 227
 MODIFIERS = (224, SHIFT, 226, COMMAND)
@@ -61,7 +61,7 @@ class Service:
             stream.fault = fault
             try:
                 await call(stream)
-            except NoSimulator as error:
+            except NoSimulatorError as error:
                 raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from None
             except KeyError as error:
                 raise GRPCError(Status.INTERNAL, f"nothing on this phone opens {error.args[0]}") from None

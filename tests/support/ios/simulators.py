@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 
-class NoSimulator(LookupError):
+class NoSimulatorError(LookupError):
     """There is no such simulator in the device set."""
 
 
@@ -79,11 +79,11 @@ class DeviceSet:
         return sorted(simulators, key=lambda simulator: (simulator.name, simulator.udid))
 
     def read(self, udid: str) -> Simulator:
-        """One of them. Raises NoSimulator."""
+        """One of them. Raises NoSimulatorError."""
         try:
             return msgspec.json.decode(self._path(udid).read_bytes(), type=Simulator)
         except FileNotFoundError:
-            raise NoSimulator(f"no simulator {udid} in {self.folder}") from None
+            raise NoSimulatorError(f"no simulator {udid} in {self.folder}") from None
 
     def put(self, simulator: Simulator) -> None:
         """Writes one, all or nothing."""
@@ -107,7 +107,7 @@ class DeviceSet:
         return twin
 
     def delete(self, udid: str) -> None:
-        """Raises NoSimulator."""
+        """Raises NoSimulatorError."""
         self.read(udid)
         self._path(udid).unlink()
 

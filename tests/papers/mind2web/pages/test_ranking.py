@@ -20,7 +20,7 @@ from prill.papers.mind2web.pages.state import PageState, read_state
 from prill.papers.mind2web.runs import RankConfig, rank
 from prill.types import Action, Observation, Step, Task, Trajectory
 
-pytest.importorskip("lxml", reason="not installed: pip install 'prill[papers]'")
+pytest.importorskip("lxml", reason="not installed: pip install '.[papers]'")
 WORDS = ("Cart", "Search", "Log in", "Cart")
 
 

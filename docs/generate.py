@@ -1,0 +1,222 @@
+"""A hook of MkDocs: tables of options made from the code, and pages that lie beside what they describe.
+
+A page asks for a table by `<!-- generated: NAME -->`, NAME a key of TABLES. Links between pages are those of
+the repository; where a page has another address on the site, its links are rewritten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from prill.captioner.registry import CAPTIONERS
+from prill.cli.commands import COMMANDS, GROUPS
+from prill.cli.derive import derive
+from prill.config.registry import Option, list_options, load_object
+from prill.datasets.formats import FORMATS
+from prill.emulators.registry import ENVIRONMENTS
+from prill.emulators.settings import EnvironmentConfig
+from prill.evaluators.attacks import FAMILIES, attack_families
+from prill.evaluators.registry import JUDGES, JudgeWrappers, judge_options
+from prill.models.registry import MODELS, ModelConfig
+from prill.policies.registry import POLICIES
+from prill.refine.rewards.reward import RewardSpec
+from prill.refine.training.spec import TrainSpec, presets
+
+ROOT = Path(__file__).resolve().parents[1]
+# Where files outside docs/ stand on the site.
+OUTSIDE = {"benchmarks/RESULTS.md": "results.md"} | {
+    f"benchmarks/images/{path.name}": f"images/{path.name}" for path in (ROOT / "benchmarks/images").glob("*.svg")
+}
+_MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+_LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)#\s]+)")
+# A model of each kind, to ask for its options.
+_EXAMPLES = {"NAME": "gpt-4o", "embedded": "embedded", "local:DIR": "local:m", "vllm:MODEL": "vllm:m"}
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Adds the pages and pictures that lie outside docs/."""
+    for source, target in OUTSIDE.items():
+        files.append(File.generated(config, target, abs_src_path=str(ROOT / source)))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fills in the tables and mends the links of a page."""
+    return mend_links(fill_tables(markdown), page.file.src_uri)
+
+
+def fill_tables(markdown: str) -> str:
+    """Replaces each mark by its table.
+
+    Args:
+        markdown: The page.
+
+    Returns:
+        The page with tables.
+
+    Raises:
+        KeyError: No table has the name in a mark.
+    """
+    return _MARK.sub(lambda match: "\n".join(TABLES[match[1]]()), markdown)
+
+
+def mend_links(markdown: str, page: str) -> str:
+    """Turns links of the repository into links of the site.
+
+    Args:
+        markdown: The page.
+        page: Its address on the site, such as `how-to/rewards.md`.
+
+    Returns:
+        The page with links that lead to where its targets stand on the site.
+    """
+    sources = {target: source for source, target in OUTSIDE.items()}
+    folder = (ROOT / sources.get(page, f"docs/{page}")).parent
+    depth = page.count("/")
+
+    def mend(match: re.Match[str]) -> str:
+        path = (folder / match[2]).resolve()
+        if not path.is_relative_to(ROOT):
+            return match[0]
+        source = str(path.relative_to(ROOT))
+        target = OUTSIDE.get(source) or (source.removeprefix("docs/") if source.startswith("docs/") else None)
+        return match[0] if target is None else f"{match[1]}{'../' * depth}{target}"
+
+    return _LINK.sub(mend, markdown)
+
+
+def _options(options: Iterable[Option]) -> Iterator[str]:
+    """A table of options, or that there are none."""
+    rows = [
+        (
+            f"`{option.name}`",
+            _cell(option.type_name.removesuffix(" | null")),
+            "required" if option.required else "" if option.default is None else f"`{_default(option.default)}`",
+            _cell(option.description),
+        )
+        for option in options
+    ]
+    yield from _table(("option", "type", "default", "meaning"), rows) if rows else ("No options.",)
+
+
+def _default(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(list(value) if isinstance(value, tuple) else value) or '""'
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    head = list(head)
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+    yield ""
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"[\\|<>*_\[\]]", r"\\\g<0>", " ".join(text.split()))
+
+
+def _sections(names: Mapping[str, str], options: Callable[[str], Iterable[Option]]) -> Iterator[str]:
+    for name, what in names.items():
+        yield from (f"### {name}", "", f"{what[:1].upper()}{what[1:]}.", "", *_options(options(name)), "")
+
+
+def _judges() -> Iterator[str]:
+    yield from _sections(
+        {name: entry.what for name, entry in JUDGES.entries.items()}, lambda name: judge_options(name).values()
+    )
+    yield from ("### Around any judge", "", *_options(list_options(JudgeWrappers).values()))
+    yield "Judges that ask a model also take [its options](options.md#models)."
+
+
+def _models() -> Iterator[str]:
+    names = {form: what for form, (what, _) in MODELS.items()}
+    yield from _sections(names, lambda form: ModelConfig.options_for({"name": _EXAMPLES[form]}).values())
+
+
+def _captioners() -> Iterator[str]:
+    yield from _sections(CAPTIONERS.names(), lambda name: list_options(CAPTIONERS.maker(name)).values())
+
+
+def _policies() -> Iterator[str]:
+    yield from _sections(POLICIES.names(), lambda name: list_options(POLICIES.maker(name)).values())
+
+
+def _environments() -> Iterator[str]:
+    yield from _sections(ENVIRONMENTS.names(), lambda name: EnvironmentConfig.options_named(name).values())
+
+
+def _rewards() -> Iterator[str]:
+    yield from _options(list_options(RewardSpec).values())
+
+
+def _training() -> Iterator[str]:
+    rows = [(f"`{name}`", _cell(preset.what), _cell(preset.source)) for name, preset in presets().items()]
+    yield from _table(("preset", "what", "source"), rows)
+    yield from _options(list_options(TrainSpec).values())
+
+
+def _attacks() -> Iterator[str]:
+    variants = attack_families(Path("nowhere"))
+    yield f"All {sum(map(len, variants.values()))} attacks of all {len(FAMILIES)} families."
+    yield "†: a judge may rightly reject what was a success before.\n"
+    rows = []
+    for name, family in FAMILIES.items():
+        strengths = ", ".join(f"{variant.strength:g}" for variant in variants[name]) if family.unit else ""
+        mark = "" if all(variant.keeps_success for variant in variants[name]) else " †"
+        rows.append((f"`{name}`{mark}", _cell(family.what), f"{strengths} {family.unit}".strip(), _cell(family.cost)))
+    yield from _table(("family", "what it does", "strengths", "what it costs the agent"), rows)
+
+
+def _formats() -> Iterator[str]:
+    for name, what in FORMATS.names().items():
+        yield from (f"### {name}", "", f"{what[:1].upper()}{what[1:]}.", "")
+        options = [*list_options(FORMATS.maker(name)).values()][1:]
+        yield from _options(options) if options else ()
+
+
+def _commands() -> Iterator[str]:
+    for group, commands in groupby(COMMANDS.items(), lambda item: item[1].group):
+        about = GROUPS[group]
+        yield from (f"## {group.capitalize()}: {about}", "")
+        for name, command in commands:
+            yield from (f"### prill {name}", "", f"{command.purpose[:1].upper()}{command.purpose[1:]}.", "")
+            yield from ("```bash", *command.examples, "```", "") if command.examples else ()
+            derived, _ = derive(load_object(command.config), [], command.words, prog=f"prill {name}", dry_run=command.dry_run)
+            rows = [row for action in derived.parser._actions if (row := _flag(action))]
+            yield from _table(("flag", "meaning"), rows)
+            yield from (_cell(command.epilog), "") if command.epilog else ()
+
+
+def _flag(action: argparse.Action) -> tuple[str, str] | None:
+    """The row of a flag; None for the help and for what help hides."""
+    if action.dest == "help" or action.help == argparse.SUPPRESS:
+        return None
+    shown = getattr(action, "shown", None) or tuple(action.option_strings)
+    value = action.metavar or (action.dest if not action.option_strings else "")
+    value = "" if action.nargs == 0 and action.option_strings else str(value)
+    return f"`{' '.join((', '.join(shown), value)).strip()}`", _cell((action.help or "") % vars(action))
+
+
+TABLES: Mapping[str, Callable[[], Iterator[str]]] = {
+    "attacks": _attacks,
+    "captioners": _captioners,
+    "commands": _commands,
+    "environments": _environments,
+    "formats": _formats,
+    "judges": _judges,
+    "models": _models,
+    "policies": _policies,
+    "rewards": _rewards,
+    "training": _training,
+}
