@@ -141,9 +141,10 @@ def serve(site: type[LocalSite], parser: argparse.ArgumentParser, arguments: Seq
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         with site(**options) as served:
-            print(*served.shell_lines, sep="\n", flush=True)
+            sys.stdout.write("".join(f"{line}\n" for line in served.shell_lines))
+            sys.stdout.flush()
             signal.sigwait(signals)
     except PrillError as error:
-        print(f"error: {error}", file=sys.stderr)
+        sys.stderr.write(f"error: {error}\n")
         return 2
     return 0
