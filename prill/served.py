@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import signal
 import sys
@@ -122,25 +121,20 @@ class LocalSite:
                 await runner.cleanup()
 
 
-def serve(site: type[LocalSite], parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
+def serve(make: Callable[[], LocalSite]) -> int:
     """Serves a site until the process is interrupted, and prints what a shell may `eval`.
 
     Args:
-        site: The site's class.
-        parser: Parses its options besides `--port`, which are parameters of `site`.
-        arguments: The command line. None: that of the process.
+        make: Makes the site.
 
     Returns:
         The exit code: 0, or 2 where the site does not start.
     """
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--port", type=int, default=0, help="of the first page (default: 0, any free one)")
-    options = vars(parser.parse_args(arguments))
     signals = {signal.SIGINT, signal.SIGTERM}
     # Blocked before the thread starts, which inherits that: they then wait for sigwait and interrupt nothing.
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
-        with site(**options) as served:
+        with make() as served:
             sys.stdout.write("".join(f"{line}\n" for line in served.shell_lines))
             sys.stdout.flush()
             signal.sigwait(signals)

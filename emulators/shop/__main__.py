@@ -18,9 +18,13 @@ from prill.served import serve
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serves the shop with the options of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m prill.emulators.shop", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m prill.emulators.shop", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--port", type=int, default=0, help="the shop's; the others take the next two (default: 0, any)")
     parser.add_argument("--reset-token", help="what a reset must know (default: drawn at random)")
-    return serve(Shop, parser, arguments)
+    options = vars(parser.parse_args(arguments))
+    return serve(lambda: Shop(**options))
 
 
 if __name__ == "__main__":

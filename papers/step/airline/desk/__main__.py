@@ -17,10 +17,16 @@ from prill.served import serve
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serves the desk with the options of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m prill.papers.step.airline.desk", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m prill.papers.step.airline.desk",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--port", type=int, default=0, help="default: 0, any free one")
     parser.add_argument("--seed", type=int, default=0, help="another number is another world (default: 0)")
     parser.add_argument("--token", help="what the service wants; '' for nothing (default: drawn at random)")
-    return serve(AirlineDesk, parser, arguments)
+    options = vars(parser.parse_args(arguments))
+    return serve(lambda: AirlineDesk(**options))
 
 
 if __name__ == "__main__":
