@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from prill.errors import EnvironmentFailedError, UsageError
+from prill.errors import EnvironmentFailedError, PrillError, UsageError
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -39,6 +41,16 @@ class LocalSite:
     def url(self) -> str:
         """The address of the first page, without a slash at the end."""
         return self._address(0)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment variables that clients of the site read."""
+        raise NotImplementedError
+
+    @property
+    def shell_lines(self) -> Sequence[str]:
+        """What `serve` prints."""
+        return [f"export {name}={value}" for name, value in self.environ.items()]
 
     def __enter__(self) -> Self:
         if self._thread is not None:
@@ -107,3 +119,26 @@ class LocalSite:
         finally:
             for runner in runners:
                 await runner.cleanup()
+
+
+def serve(make: Callable[[], LocalSite]) -> int:
+    """Serves a site until the process is interrupted, and prints what a shell may `eval`.
+
+    Args:
+        make: Makes the site.
+
+    Returns:
+        The exit code: 0, or 2 where the site does not start.
+    """
+    signals = {signal.SIGINT, signal.SIGTERM}
+    # Blocked before the thread starts, which inherits that: they then wait for sigwait and interrupt nothing.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        with make() as served:
+            sys.stdout.write("".join(f"{line}\n" for line in served.shell_lines))
+            sys.stdout.flush()
+            signal.sigwait(signals)
+    except PrillError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    return 0

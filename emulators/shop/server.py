@@ -57,6 +57,11 @@ class Shop(LocalSite):
         """A request to it, GET or POST, brings the start back; the token in it keeps agents from doing that."""
         return f"{self.url}/reset?token={self._token}"
 
+    @property
+    def shell_lines(self) -> Sequence[str]:
+        """The variables, and where to reset the state."""
+        return [*super().shell_lines, f"# reset: {self.reset_url}"]
+
     def _applications(self) -> Sequence[web.Application]:
         shop = (*catalog.ROUTES, *account.ROUTES)
         return (

@@ -9,7 +9,6 @@ from prill.lazy import lazily
 if TYPE_CHECKING:
     from prill.papers.bench.figures import Bench, BenchRun, BenchTrial, compute_share, make_bench, read_runs, solved
     from prill.papers.bench.mind2web import RecordedBench, played_turn, recorded_bench, recorded_turns
-    from prill.papers.bench.mind2web_tables import recorded_bench_text, write_recorded_bench
     from prill.papers.bench.papers import Paper, list_tasks, paper_names, read_paper, theirs
     from prill.papers.bench.run import BenchConfig, BenchResult, bench, bench_async, plan_bench
     from prill.papers.bench.tables import bench_picture, bench_text, write_bench
@@ -35,12 +34,10 @@ __all__ = [
     "read_paper",
     "read_runs",
     "recorded_bench",
-    "recorded_bench_text",
     "recorded_turns",
     "solved",
     "theirs",
     "write_bench",
-    "write_recorded_bench",
 ]
 _HOMES = {
     "Bench": "figures",
@@ -61,13 +58,11 @@ _HOMES = {
     "read_paper": "papers",
     "read_runs": "figures",
     "recorded_bench": "mind2web",
-    "recorded_bench_text": "mind2web_tables",
     "recorded_turns": "mind2web",
     "compute_share": "figures",
     "solved": "figures",
     "list_tasks": "papers",
     "theirs": "papers",
     "write_bench": "tables",
-    "write_recorded_bench": "mind2web_tables",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

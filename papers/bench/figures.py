@@ -270,7 +270,7 @@ def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
 
 
 def full_share(runs: Sequence[BenchRun], trials: int) -> float | None:
-    """The share with a reward of 1 within the first so many trials, counted as in `compute_share`; None: rewards are unknown."""
+    """The share with a reward of 1 within the first so many trials, counted as in `compute_share`; None: none is known."""
     outcomes: dict[str, list[bool]] = defaultdict(list)
     for run in runs:
         if solved(run, trials) is not None:

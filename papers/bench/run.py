@@ -22,7 +22,6 @@ from prill.io.store import read_trajectories
 from prill.io.tables import import_pandas
 from prill.papers.bench.figures import Bench, make_bench, read_runs
 from prill.papers.bench.mind2web import PlayedTurn, RecordedBench, played_turn, recorded_bench, recorded_turns
-from prill.papers.bench.mind2web_tables import recorded_summary, write_recorded_bench
 from prill.papers.bench.papers import Benchmark, Paper, list_tasks, paper_names, read_paper
 from prill.papers.bench.tables import FIGURES, PICTURE, TABLES, summary_text, write_bench
 from prill.papers.mind2web.config import Mind2WebConfig
@@ -139,7 +138,7 @@ class BenchResult:
         return pandas.json_normalize(rows)
 
     def __str__(self) -> str:
-        return recorded_summary(self.figures) if isinstance(self.figures, RecordedBench) else summary_text(self.figures)
+        return summary_text(self.figures)
 
 
 async def bench_async(
@@ -338,7 +337,7 @@ async def _recorded(config: BenchConfig, papers: Sequence[Paper], progress: Call
             made, progress=lambda recorded: progress(ReflexionProgress("play", 0, recorded.total, total))
         )
         figures = _recorded_figures(config, made, files, papers, counts)
-    write_recorded_bench(Path(config.output), figures)
+    write_bench(Path(config.output), figures)
     return BenchResult(figures, str(config.output), counts.lost, counts.last_problem)
 
 

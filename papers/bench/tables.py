@@ -10,8 +10,9 @@ import msgspec
 from prill.io.outputs import write_output
 from prill.models.ledger import usage_text
 from prill.papers.bench.figures import Bench, BenchRow, BenchShare, Section
+from prill.papers.bench.mind2web import METRICS, Counting, Figures, RecordedBench, Split, StepFigure
 from prill.papers.bench.papers import Column, Theirs
-from prill.ui.report.lines import PlotLine, PlotPoint, row_chart
+from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
 
 TABLES, FIGURES, PICTURE = "results.md", "results.json", "results.svg"
 _SUCCESS = {
@@ -42,8 +43,30 @@ _THEIRS = (
     "task; in brackets stands over how many, where that is another number than ours."
 )
 
+_COUNTED = {
+    "mt-mind2web": (
+        "Ele. Acc and Op. F1 are means over turns of the mean over a turn's steps; SSR is the mean over conversations of the "
+        "share of steps that are right, and TSR that of the share of turns whose steps are all right (MT-Mind2Web)."
+    ),
+    "mind2web": (
+        "All figures are means over tasks: of the mean over a task's steps, and SR of whether all its steps are right "
+        "(Mind2Web)."
+    ),
+}
+_MARKED = {
+    "generation": "Any positive is the right element; words of the operation that are a single punctuation mark do not count.",
+    "multi-choice": "Any positive is the right element; words of the operation that are a single punctuation mark count.",
+    "synapse": "Only the first positive is the right element, and actions are read from their text.",
+}
+_HOW_MARKED = (
+    "A step without a positive among the best {top} candidates is wrong, whatever was done. Every step is asked for as if "
+    "those before it had been right. Intervals are 95 %: conversations are redrawn (bootstrap; with fewer than 20 Student's "
+    "t on log odds, leaving out one at a time; where all are alike, Wilson's with a trial a conversation)."
+)
+_THEIR_ROWS = "Rows with **theirs** are figures of the publication named below, copied from it and not measured here."
 
-def write_bench(folder: Path, bench: Bench) -> None:
+
+def write_bench(folder: Path, bench: Bench | RecordedBench) -> None:
     """Writes `results.md`, `results.json` and `results.svg`.
 
     Args:
@@ -58,7 +81,7 @@ def write_bench(folder: Path, bench: Bench) -> None:
     write_output(folder / PICTURE, bench_picture(bench).encode())
 
 
-def bench_text(bench: Bench) -> str:
+def bench_text(bench: Bench | RecordedBench) -> str:
     """Formats the figures as Markdown: what was played, how to read it, and the tables.
 
     Args:
@@ -67,6 +90,8 @@ def bench_text(bench: Bench) -> str:
     Returns:
         The Markdown text.
     """
+    if isinstance(bench, RecordedBench):
+        return _recorded_text(bench)
     parts = [f"# {cell_text(bench.agent)} on {bench.benchmark}", played_text(bench), _SUCCESS[bench.benchmark]]
     parts.append(_HOW.format(clusters=_CLUSTERS[bench.benchmark]))
     parts += [_TRIALS] if bench.trials[-1] > 1 else []
@@ -99,13 +124,15 @@ def played_text(bench: Bench) -> str:
     return words
 
 
-def summary_text(bench: Bench) -> str:
+def summary_text(bench: Bench | RecordedBench) -> str:
     """What was played, and the tables by category alone."""
+    if isinstance(bench, RecordedBench):
+        return _recorded_summary(bench)
     tables = [f"{_heading(section)}:\n\n{_categories(bench, section)}" for section in bench.sections]
     return "\n\n".join([played_text(bench), *tables])
 
 
-def bench_picture(bench: Bench) -> str:
+def bench_picture(bench: Bench | RecordedBench) -> str:
     """Draws success by category after the last trial, with 95 % intervals, and the published figures.
 
     Args:
@@ -114,6 +141,8 @@ def bench_picture(bench: Bench) -> str:
     Returns:
         The picture as SVG text.
     """
+    if isinstance(bench, RecordedBench):
+        return _recorded_picture(bench)
     rows = [(section, row) for section in bench.sections for row in section.categories]
     several = len(bench.sections) > 1
     names = [f"{section.title}: {row.name}" if several else row.name for section, row in rows]
@@ -223,6 +252,81 @@ def _after(trials: int) -> str:
 
 def _count(number: int | None, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _recorded_text(bench: RecordedBench) -> str:
+    """How to read the figures on recorded steps, and tables by split, turn and website."""
+    parts = [f"# {cell_text(bench.agent)} on recorded steps", _recorded_summary(bench), _COUNTED[bench.counting]]
+    parts += [_MARKED[bench.marking.scheme], _HOW_MARKED.format(top=bench.marking.top)]
+    parts += [_THEIR_ROWS] if any(split.theirs for split in bench.splits) else []
+    for split in bench.splits:
+        recall = ", ".join(f"{share:.1%} at {k}" for k, share in split.ranking.recall.items())
+        parts += [f"## {cell_text(split.name)}: micro, turns and websites", f"Candidates: recall {recall}."]
+        parts.append(table_text(["over all steps", *METRICS["micro"]], [["ours", *_figure_cells(split.all, "micro")]]))
+        rows = split.by_turn if bench.counting == "mt-mind2web" else ()
+        for word, some in (("turn of the conversation", rows), ("website", split.by_site)):
+            if some:
+                head = [word, "turns", "steps", *METRICS[bench.counting]]
+                parts.append(table_text(head, [_recorded_row(row, bench) for row in some]))
+    parts += ["\n".join(f"* {line}" for line in bench.sources)] if bench.sources else []
+    return "\n\n".join(parts) + "\n"
+
+
+def _recorded_summary(bench: RecordedBench) -> str:
+    """What was played, and the table of each split alone."""
+    turns = sum(split.all.turns for split in bench.splits)
+    words = f"{turns} turns, {sum(split.all.steps for split in bench.splits)} steps."
+    words += f" {usage_text(bench.usage)}." if bench.usage.calls else ""
+    if bench.missing:
+        words += f" Broke off, and count neither as right nor as wrong: {bench.missing} turns."
+    if bench.not_begun:
+        words += f" Could not begin, and are in no figure: {bench.not_begun} turns."
+    return "\n\n".join([words, *(f"{cell_text(split.name)}:\n\n{_split_table(split, bench)}" for split in bench.splits)])
+
+
+def _recorded_picture(bench: RecordedBench) -> str:
+    """The picture: the share of steps that are right, by the turn of the conversation, a line for each split."""
+    lines = [
+        PlotLine(split.name, [point for row in split.by_turn if (point := _point(row)) is not None]) for split in bench.splits
+    ]
+    return line_chart(f"{bench.agent}: steps right, by turn", "turn of the conversation", lines, whole=True)
+
+
+def _point(row: Figures) -> PlotPoint | None:
+    figure = row.figures["mind2web"]["Step SR"]
+    if figure.share is None or figure.low is None or figure.high is None:
+        return None
+    return PlotPoint(int(row.name), figure.share, figure.low, figure.high, f"{row.turns} turns")
+
+
+def _split_table(split: Split, bench: RecordedBench) -> str:
+    """Ours, the candidates alone, and theirs."""
+    metrics, best = METRICS[bench.counting], split.ranking.first
+    best_element = _figure_cell(best.figures[bench.counting]["Ele. Acc"])
+    rows = [
+        [cell_text(bench.agent), str(split.all.turns), str(split.all.missing), *_figure_cells(split.all, bench.counting)],
+        ["the best candidate", str(best.turns), "0", best_element, *["-"] * (len(metrics) - 1)],
+    ]
+    for row in split.theirs:
+        name = f"**theirs**: {cell_text(row.name)} ({cell_text(row.model)})"
+        rows.append([name, "", "", *(_printed(row.figures, metric) for metric in metrics)])
+    return table_text(["agent", "turns", "broke off", *metrics], rows)
+
+
+def _recorded_row(row: Figures, bench: RecordedBench) -> Sequence[str]:
+    return [cell_text(row.name), str(row.turns), str(row.steps), *_figure_cells(row, bench.counting)]
+
+
+def _figure_cells(row: Figures, counting: Counting) -> Iterator[str]:
+    yield from (_figure_cell(figure) for figure in row.figures[counting].values())
+
+
+def _figure_cell(figure: StepFigure) -> str:
+    return "-" if figure.share is None else f"{figure.share:.1%} ({figure.low:.1%} to {figure.high:.1%})"
+
+
+def _printed(figures: Mapping[str, float], metric: str) -> str:
+    return f"{figures[metric]:.1%}" if metric in figures else "-"
 
 
 def table_text(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:

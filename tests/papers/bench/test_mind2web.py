@@ -8,7 +8,7 @@ import pytest
 
 from prill.papers.bench import read_paper
 from prill.papers.bench.mind2web import PlayedTurn, RecordedTurn, compute_figures, compute_ranking, played_turn, recorded_bench
-from prill.papers.bench.mind2web_tables import recorded_bench_picture, recorded_bench_text
+from prill.papers.bench.tables import bench_picture, bench_text
 from prill.papers.mind2web.pages.state import PageState, read_state
 from prill.papers.mind2web.pages.steps import Asked, Marking, StepScore, describe_step, read_said, word_f1
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -163,12 +163,12 @@ def test_tables_stand_beside_theirs() -> None:
         for one in [turn("", "", RIGHT)]
     ]
     bench = recorded_bench(played, [read_paper("self-map"), read_paper("synapse-mind2web")], agent="mine | odd")
-    text = recorded_bench_text(bench)
+    text = bench_text(bench)
     assert "| **theirs**: MT-Mind2Web: Self-MAP (Flan-T5-base) |  |  | 56.2% | 82.5% | 47.1% | 24.7% |" in text
     assert "mine \\| odd" in text
     assert "CodeLlama" not in text, "figures of single tasks are about other data"
     assert "| the best candidate | 4 | 0 | 100.0%" in text
-    assert recorded_bench_picture(bench).startswith("<svg")
+    assert bench_picture(bench).startswith("<svg")
 
 
 def test_theirs_on_single_tasks_add_up() -> None:

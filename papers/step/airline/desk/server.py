@@ -49,6 +49,11 @@ class AirlineDesk(LocalSite):
         self._random = Random(f"{seed} scenarios")
         self._states: dict[str, DeskState] = {}
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """The desk's address, and the token that its service wants."""
+        return {"AIRLINE": self.url, "AIRLINE_TOKEN": self.token}
+
     def state(self, scenario_id: str) -> DeskState:
         """Gives the present state of a scenario.
 
