@@ -181,7 +181,7 @@ async def test_pages_are_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(view, "build_lines", lines_elsewhere)
     monkeypatch.setattr(view, "Reader", Page)
-    assert "Shop" in await view.View().read(cast(Any, None), None, None)
+    assert "Shop" in await view.PageView().read(cast(Any, None), None, None)
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with site.Airline() as desk:
+    with site.AirlineDesk() as desk:
         yield Service(desk.url, desk.token)
 
 
