@@ -1,6 +1,6 @@
 """How long `prill agree` takes on many rows: `python benchmarks/agreement.py [rows]`, reading and comparing apart.
 
-Beside it, the usual bootstrap: a Python loop that draws row numbers again and counts. Aim: under 2 s for 100,000 rows once read,
+Beside it, the usual bootstrap: a Python loop that draws row numbers, counts. Aim: under 2 s for 100,000 rows once read,
 and for 1,300 rows whose scores all differ.
 """
 

@@ -3,7 +3,9 @@
     python benchmarks/mind2web.py
 
 The pages are made here, in the sizes of Mind2Web's: thousands of nodes, 100 to 400 KB. Seconds are of the processor. What is
-said of a page: lxml parsing it; `RecordedPage` reading it; `RecordedPage` and one view around 50 candidates (an agent's step); `RecordedPage` and the
+said of a page: lxml parsing it;
+`RecordedPage` reading it; `RecordedPage` and one view around 50 candidates (an agent's step); `RecordedPage`
+and the
 ranker's text of every candidate, one in ten nodes (a step for a ranker).
 """
 

@@ -49,7 +49,7 @@ def cluster(id: str, tasks: Mapping[str, str] | None) -> tuple[bool, str]:
 def get_template(trajectory: Trajectory) -> str:
     """What the tasks have in common that are made of one mould: `miniwob/click-link` of every seed, WebArena's template.
 
-    `make_task` tells one goal from another, and this one kind of goal: an agent that has learnt one of them knows the others. The
+    `make_task` tells one goal from another, and this one kind of goal: an agent that has learnt one of them knows all. The
     template of WebArena is in the metadata of what `prill rollout` records and of logs that name it. All else is its own kind.
     """
     task = trajectory.task

@@ -1,6 +1,7 @@
 """Filtered behavioural cloning in rounds: rollout, judge, filter, train, held-out evaluation.
 
-What plays comes in from outside (`StudyEnvironment`), and the folder of a study holds every stage: the same call goes on where the last
+What plays comes in from outside (`StudyEnvironment`), and the folder of a study holds every stage: the same call
+resumes where the last
 one ended, and does nothing twice. Rounds after the first are played by what the round before made, and learn from the kept
 steps of all rounds so far, from the untrained model on. One card is enough: whatever plays, judges or trains has it to itself.
 """

@@ -92,7 +92,7 @@ async def created_since(
 ) -> MessageBatch | None:
     """The batch of a file of requests that was made after this moment and is none of `taken`: one whose name was lost.
 
-    What a batch asks is told only by its results. One that is still under way may be of as many other requests: see `belongs_to`.
+    What a batch asks is told only by its results. One under way may be of as many other requests: see `belongs_to`.
     """
     known, requests = set(taken), len(_ids(path))
     async for batch in client.messages.batches.list(limit=100):  # the newest first

@@ -197,7 +197,7 @@ class Judging:
         return [answer.result for answer in answers if isinstance(answer, Answer)]
 
     async def score(self, data: bytes, held: Reservation, deadline: float) -> list[Scored]:
-        """The results of a request; what is wrong with one item is that item's. Raises BusyError, JudgeError where nothing at all
+        """The results of a request; an error of one item is its own. Raises BusyError, JudgeError where nothing at all
         could be judged, and InputError for a request that is too large.
         """
         is_large, items = len(data) > INLINE, await self._items(data, held)

@@ -87,7 +87,7 @@ def carried(
     root: str | os.PathLike[str] | None = None,
     place: str,
 ) -> Item:
-    """What the row's column stands for (see `from_value`); with `column` None, the conversation. Raises UsageError without it."""
+    """What the row's column stands for (see `from_value`); without `column`, the conversation. Raises UsageError without it."""
     if column is None:
         return chat_item(messages, place=place)
     return from_value(get_column(row, column), root=root, place=place)

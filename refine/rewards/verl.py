@@ -37,7 +37,7 @@ def make_compute_score(
 
     Args:
         reward: The reward.
-        key: Where in `extra_info` the trajectory is (see `from_value`): from the data set, or from the `extra_fields` of an agent
+        key: Where in `extra_info` the trajectory is (see `from_value`): from the data set or the `extra_fields` of an agent
             loop. None: the completion alone is judged.
         goal: Where in `extra_info` the goal is, if `key` is None.
         root: The folder that paths are relative to, as in `from_value`.
