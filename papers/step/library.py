@@ -139,7 +139,7 @@ class Library:
         return flat
 
     def with_examples(self, most: int) -> Library:
-        """The library with so many examples at most in all: the first of every policy, then the second of every policy again."""
+        """The library with so many examples at most in all: the first of every policy, then the second, in turn."""
         kept = self._in_turns()[:most]
         templates = {
             name: replace(template, examples=tuple(one for one in template.examples if one in kept))
