@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, TextIO
 
 from prill.errors import EnvironmentFailedError, PrillError, UsageError
 
@@ -121,11 +120,13 @@ class LocalSite:
                 await runner.cleanup()
 
 
-def serve(make: Callable[[], LocalSite]) -> int:
+def serve(make: Callable[[], LocalSite], output: TextIO, errors: TextIO) -> int:
     """Serves a site until the process is interrupted, and prints what a shell may `eval`.
 
     Args:
         make: Makes the site.
+        output: Where the lines for the shell go.
+        errors: Where it says why the site does not start.
 
     Returns:
         The exit code: 0, or 2 where the site does not start.
@@ -135,10 +136,10 @@ def serve(make: Callable[[], LocalSite]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         with make() as served:
-            sys.stdout.write("".join(f"{line}\n" for line in served.shell_lines))
-            sys.stdout.flush()
+            output.write("".join(f"{line}\n" for line in served.shell_lines))
+            output.flush()
             signal.sigwait(signals)
     except PrillError as error:
-        sys.stderr.write(f"error: {error}\n")
+        errors.write(f"error: {error}\n")
         return 2
     return 0

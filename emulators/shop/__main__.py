@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="the shop's; the others take the next two (default: 0, any)")
     parser.add_argument("--reset-token", help="what a reset must know (default: drawn at random)")
     options = vars(parser.parse_args(arguments))
-    return serve(lambda: Shop(**options))
+    return serve(lambda: Shop(**options), sys.stdout, sys.stderr)
 
 
 if __name__ == "__main__":

@@ -97,9 +97,11 @@ async def test_failed_reading_is_not_kept(tmp_path: Path, shot: Observation) -> 
 async def test_one_who_gives_up_stops_nobody(tmp_path: Path, shot: Observation) -> None:
     inner = Counting()
     captioner = CachedCaptioner(inner, tmp_path / "cache.sqlite")
-    asking = [asyncio.create_task(captioner(shot)) for _ in range(5)]
+    asking = [asyncio.create_task(captioner(shot))]
     while not inner.asked:
         await asyncio.sleep(0.001)
+    asking += [asyncio.create_task(captioner(shot)) for _ in range(4)]
+    await asyncio.sleep(0)
     asking[0].cancel()
     asking[1].cancel()
     assert await asyncio.gather(*asking[2:]) == ["seen: pixels"] * 3

@@ -87,7 +87,7 @@ def train_in_fork(model: str, rows: str, folder: Path, last: int | None = None) 
         os.write(writing, json.dumps({"error": error, "names": points.names}).encode())
         os._exit(0)
     os.close(writing)
-    with Path(reading).open("rb") as file:
+    with os.fdopen(reading, "rb") as file:
         said = file.read()
     _, status = os.waitpid(child, 0)
     return {"status": os.waitstatus_to_exitcode(status), **(json.loads(said) if said else {"error": None, "names": []})}

@@ -107,20 +107,22 @@ async def test_browser_that_cannot_start_fails(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.slow
 async def test_twenty_episodes_leave_nothing_behind(site: Site, tmp_path: Path) -> None:
     browser = Chromium()
-    environment = BrowserEnvironment(tmp_path, PageSpec(pause=0.0), browser=browser)
+    environment = BrowserEnvironment(tmp_path, browser=browser)
     used: list[tuple[int, int, int]] = []
-    for episode in range(20):
-        seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/two"))
-        await environment.step(Action("click", target=number(seen, "button")))
-        if episode % 4 == 0:
-            await environment.step(Action("new_tab"))
-        await environment.finish()
-        used.append((len(processes()), len(list(Path("/proc/self/fd").iterdir())), len(asyncio.all_tasks())))
+    try:
+        for episode in range(20):
+            seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/two"))
+            await environment.step(Action("click", target=number(seen, "button")))
+            if episode % 4 == 0:
+                await environment.step(Action("new_tab"))
+            await environment.finish()
+            used.append((len(processes()), len(list(Path("/proc/self/fd").iterdir())), len(asyncio.all_tasks())))
+    finally:
+        await environment.close()
+        await browser.close()
     # Chromium keeps a spare renderer or two; what leaks in every episode would be fifteen.
     for first, last in zip(used[4], used[-1], strict=True):
         assert last <= first + 4, used
-    await environment.close()
-    await browser.close()
     await no_process_is_left()
 
 

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="another number is another world (default: 0)")
     parser.add_argument("--token", help="what the service wants; '' for nothing (default: drawn at random)")
     options = vars(parser.parse_args(arguments))
-    return serve(lambda: AirlineDesk(**options))
+    return serve(lambda: AirlineDesk(**options), sys.stdout, sys.stderr)
 
 
 if __name__ == "__main__":
