@@ -360,8 +360,7 @@ class _Run(Generic[E]):
             )
         except PrillError:
             raise
-        # a policy's, say: it ends the run, and its episode is on record as broken
-        except Exception as bug:
+        except Exception as bug:  # it ends the run, and its episode is on record as broken
             # Its words stay in the trace: they may hold anything, also what must not be on record.
             error = f"a bug ended the episode: {type(bug).__name__}"
             metadata = {**watch.so_far.metadata, **watch.spent(), "ended_by": "error"}
