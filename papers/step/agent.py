@@ -241,12 +241,9 @@ class StepAgent:
             0,
             [],
         )
-        draws = isinstance(self.model, SampledModel) and spec.temperature > 0
-        self._asked = (
-            self.model.sampled(spec.temperature, 1000 * spec.seed + spec.attempt)
-            if draws
-            else self.model
-        )  # type: ignore[attr-defined]
+        self._asked = self.model
+        if isinstance(self.model, SampledModel) and spec.temperature > 0:
+            self._asked = self.model.sampled(spec.temperature, 1000 * spec.seed + spec.attempt)
 
     async def act(self, observation: Observation) -> Step:
         """The next step.

@@ -102,8 +102,8 @@ class Sampling:
         words: dict[str, float | None] = {
             "temperature": self.temperature,
             "seed": self.seed,
-            **self.limits,
-        }  # type: ignore[dict-item]
+            **self.limits,  # type: ignore[dict-item]
+        }
         if self.temperature == 0 and self.seed is None:
             words = {name: value for name, value in words.items() if name == "repetition_penalty"}
         told = ", ".join(f"{name} {value:g}" for name, value in words.items() if value is not None)
