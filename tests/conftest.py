@@ -21,8 +21,8 @@ import hypothesis
 import pytest
 
 from tests.support.android import FakeAdb
-
-from .connections import warn_of_unclosed
+from tests.support.connections import warn_of_unclosed
+from tests.support.paths import ROOT, TESTS
 
 # Another worker may hold an example up for longer than its usual 0.2 s.
 hypothesis.settings.register_profile("tests", deadline=None)
@@ -73,7 +73,7 @@ def tiny_model(
     tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torch: Callable[[], None]
 ) -> Callable[[str], Path]:
     """The folder of a tiny random model of a kind, `qwen2`, `qwen2_5_vl` or `qwen3_vl`, made once;
-    see tests/models/tiny.py.
+    see tests/support/models/tiny.py.
 
     What else `tiny.build` takes may stand beside the kind.
     """
@@ -84,7 +84,7 @@ def tiny_model(
     def folder(kind: str, **more: Any) -> Path:
         import torch
 
-        from .models import tiny
+        from tests.support.models import tiny
 
         # several threads wait for each other actively, and crawl where something else wants a core
         torch.set_num_threads(1)
@@ -100,8 +100,6 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-TESTS = Path(__file__).resolve().parent
-ROOT = TESTS.parent
 # Files here take long: some of them wait for browsers and phones, some compute.
 WAITING = ("emulators",)
 COMPUTING = ("test_examples.py", "test_documents.py", "refine", "commands", "fuzz", "batches")
@@ -112,7 +110,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     and those that wait beside those that compute."""
     if not hasattr(config, "workerinput"):
         return
-    rooms = {item.path: item.path.relative_to(TESTS).parts[0] for item in items}
+    rooms = {item.path: item.path.relative_to(TESTS).parts[1] for item in items}
     places: dict[Path, float] = {}  # of each file among those of its kind
     for kind in (WAITING, COMPUTING):
         found = [path for name in kind for path in rooms if rooms[path] == name]
@@ -121,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 # Tests here end browsers by name, or look for what only the whole Chromium has.
-WITH_WINDOWS = ("emulators/browser/test_faults.py", "emulators/browser/test_windows.py")
+WITH_WINDOWS = ("e2e/emulators/browser/test_faults.py", "e2e/emulators/browser/test_windows.py")
 
 
 @pytest.fixture(scope="module", autouse=True)
