@@ -56,11 +56,13 @@ def free_devices() -> None:
 
     For the end of a stage: whoever waits for an answer meanwhile gets an error.
     """
-    for holder in list(_holders):
+    holders = list(_holders)
+    for holder in holders:
         holder.free()
-    gc.collect()  # models are in circles of references
     # Nothing of torch's can be held where it was never imported.
     torch = sys.modules.get("torch")
+    if holders or torch is not None:
+        gc.collect()  # models are in circles of references
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.commands.command import chromium, prill
+from tests.support.commands.command import prill
 
-__all__ = ["chromium", "prill"]
+__all__ = ["prill"]

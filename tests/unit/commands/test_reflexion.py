@@ -1,29 +1,18 @@
-"""`prill reflexion` as users run it: taken up after a kill, with other attempts, with bad usage, on
-real sites, simulated.
-"""
+"""`prill reflexion` as users run it: with other attempts, with bad usage, simulated."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import prill as prill_package
-from prill.emulators.shop import Shop, shop_configs
-from prill.refine.outcomes import read_results
-from prill.types import LabelRecord
-from prill.ui.annotate.label_log import LabelLog
-from tests.support.android import FakeAdb
 from tests.support.commands.command import Prill
-from tests.support.paths import ROOT, SUPPORT
+from tests.support.paths import SUPPORT
 
 RECORDED = SUPPORT / "commands/recorded/retries"
 COUNTER = '''
@@ -94,38 +83,6 @@ class Umpire:
         right = trajectory.answer == trajectory.task.goal.split()[-1]
         return Verdict(id=trajectory.id, success=right, reason="so it looks", evaluator=self.info)
 """
-TAPPER = """
-from prill.types import Action, EvaluatorInfo, Step, Verdict
-
-
-class Tapper:
-    def __init__(self):
-        self.lessons = []
-
-    def reset(self, task):
-        self.left = ["Settings", "Bluetooth"][: 1 + len(self.lessons)]
-
-    async def act(self, observation):
-        if not self.left:
-            return Step(observation, Action("stop", "stop", value="It is on."))
-        word = self.left.pop(0)
-        line = next(line.strip() for line in observation.text.splitlines() if word in line)
-        return Step(observation, Action("click", f"click {line}", target=line))
-
-    async def reflect(self, trajectory, verdict):
-        return f"Seen: {verdict.reason}. Turn it on."
-
-
-class Watcher:
-    info = EvaluatorInfo("watcher", "1")
-
-    def screenshots(self, trajectory):
-        return ()
-
-    async def __call__(self, trajectory):
-        on = "Bluetooth' checked: true" in trajectory.steps[-1].observation.text
-        return Verdict(id=trajectory.id, success=on, reason="it is on" if on else "it is off", evaluator=self.info)
-"""  # noqa: E501
 
 
 def guessing(folder: Path, evaluator: str = "oracle") -> list[str]:
@@ -144,33 +101,6 @@ def guessing(folder: Path, evaluator: str = "oracle") -> list[str]:
         "out",
     ]
     return ["reflexion", "counter.py:Counter", "--tasks", "tasks.jsonl", *policy]
-
-
-# Played 3, judged 3, reflected on 2; played, judged 2, reflected on 1; played, judged 1.
-@pytest.mark.parametrize("dies_at", [2, 5, 8, 12, 15])
-def test_kill_changes_no_byte_of_the_results(prill: Prill, tmp_path: Path, dies_at: int) -> None:
-    words = guessing(tmp_path, "guesser.py:Umpire")
-    environment = {**os.environ, "DIES_AT": str(dies_at), "PYTHONPATH": str(ROOT)}
-    killed = subprocess.run(
-        [sys.executable, "-m", "prill", *words],
-        cwd=tmp_path,
-        env=environment,
-        check=False,
-        capture_output=True,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert prill(*words).returncode == 0
-    resumed = (tmp_path / "out" / "results.json").read_bytes()
-    ids = [
-        json.loads(line)["id"]
-        for line in (tmp_path / "out" / "trajectories.jsonl").read_text().splitlines()
-    ]
-    assert len(ids) == len(set(ids)) == 6
-    done = prill(*words[:-1], "undisturbed")
-    assert "| 2 | 3 | 3 | 100.0% |" in done.stdout
-    calls = len((tmp_path / "calls").read_text())
-    assert 15 + 15 < calls <= 15 + 15 + 3, "only what was under way is done again"
-    assert (tmp_path / "undisturbed" / "results.json").read_bytes() == resumed
 
 
 def test_recorded_first_attempts_are_taken(prill: Prill, tmp_path: Path) -> None:
@@ -259,73 +189,6 @@ def test_bad_usage_is_one_clear_error(
     done = prill(*common[:4], "-o", "out", *(() if "--policy" in words else common[4:6]), *words)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert problem in done.stderr
-
-
-# Phones
-
-
-def test_phone_is_tried_again_with_a_lesson(
-    prill: Prill, tmp_path: Path, fake_adb: FakeAdb
-) -> None:
-    (tmp_path / "tapper.py").write_text(TAPPER)
-    words = (
-        "android",
-        "--goal",
-        "Turn on Bluetooth",
-        "--adb-port",
-        fake_adb.port,
-        "--policy",
-        "tapper.py:Tapper",
-    )
-    done = prill("reflexion", *words, "--judge", "tapper.py:Watcher", "-o", "out")
-    assert done.returncode == 0, done.stderr
-    assert fake_adb.phone().screen.toggles["Bluetooth"]
-    (task,) = read_results("out").tasks
-    assert [(a.status, a.lesson) for a in task.attempts] == [
-        ("failure", "Seen: it is off. Turn it on."),
-        ("success", None),
-    ]
-    assert "truth unknown: 1" in done.stdout, "no oracle looks at phones"
-    first = done.stderr.splitlines()[0]
-    assert (
-        first.startswith("prill reflexion: no oracle grades what is done in android")
-        and "prill annotate out/" in first
-    )
-    with LabelLog("out/labels.jsonl", "ann") as log:  # as prill annotate does
-        for attempt, success in zip(task.attempts, (False, True), strict=True):
-            log.put(LabelRecord(id=attempt.id, success=success, source="human", annotator="ann"))
-    again = prill("reflexion", *words, "--judge", "tapper.py:Watcher", "-o", "out")
-    assert again.returncode == 0 and "truth unknown: 1" not in again.stdout, again.stderr
-    assert [attempt.truth for attempt in read_results("out").tasks[0].attempts] == [False, True]
-
-
-# Real sites
-
-
-@pytest.mark.usefixtures("chromium")
-def test_check_tries_what_sites_need(prill: Prill, tmp_path: Path) -> None:
-    (tmp_path / "tasks.json").write_bytes(shop_configs())
-    command = ("check-sites", "--configs", "tasks.json")
-    with Shop() as shop:
-        whole = prill(*command, "--reset", shop.reset_url, **shop.environ)
-        assert whole.returncode == 3, "the shop has no map"
-        said = {line[8:].partition(":")[0]: line[:8].strip() for line in whole.stdout.splitlines()}
-        logins = {f"login at {name.lower()}": "ok" for name in shop.environ}
-        none = {f"address of {name}": "missing" for name in ("map", "wikipedia", "homepage")}
-        assert said == {**logins, **none, "reset": "ok", "oracle of task 1005": "ok"}
-        wrong = prill(
-            *command,
-            **{**shop.environ, "REDDIT_PASSWORD": "S3CRET", "GITLAB": "http://127.0.0.1:9"},
-        )
-    assert (
-        "missing login at reddit: " in wrong.stdout
-        and "does not accept the account" in wrong.stdout
-    )
-    assert "missing login at gitlab: " in wrong.stdout
-    assert "give one with reset" in wrong.stdout and "S3CRET" not in wrong.stdout + wrong.stderr
-
-
-# Simulated
 
 
 def test_simulation_is_written_and_told(prill: Prill, tmp_path: Path) -> None:

@@ -9,13 +9,10 @@ from typing import Any
 
 import pytest
 
-from prill.cli import main
 from prill.emulators.settings import Playing, Setting
 from prill.emulators.shop import shop_configs
 from prill.emulators.webarena.tasks import SITES
 from prill.errors import UsageError
-from prill.io.store import read_labels
-from tests.support.chromium import need_chromium
 from tests.support.commands.as_config import config
 
 
@@ -24,11 +21,6 @@ def _no_sites(monkeypatch: pytest.MonkeyPatch) -> None:
     for site in SITES:
         monkeypatch.delenv(site, raising=False)
         monkeypatch.delenv(f"WA_{site}", raising=False)
-
-
-@pytest.fixture
-def chromium() -> None:
-    need_chromium()
 
 
 def setting(folder: Path, *words: str | Path) -> Setting[Any]:
@@ -130,26 +122,3 @@ async def test_other_oracle_is_another_setting(tmp_path: Path) -> None:
         settings.append((made.fingerprint, made.contents))
         await made.close()
     assert settings[0] == settings[2] != settings[1]
-
-
-@pytest.mark.usefixtures("chromium")
-def test_shop_plays_are_graded_by_state(tmp_path: Path) -> None:
-    words = [
-        "--shop",
-        "--tasks",
-        "1006",
-        "--policy",
-        "scripted",
-        "--behaviour",
-        "solve,wrong-target",
-        "--workers",
-        "2",
-    ]
-    assert main(["rollout", "webarena", "-o", str(tmp_path / "out"), *words]) == 0
-    labels = {label.note: label.success for label in read_labels(tmp_path / "out" / "labels.jsonl")}
-    (failed,) = (note for note in labels if note is not None and note != "solve")
-    assert (labels["solve"], labels[failed]) == (True, False)
-    assert failed.startswith("wrong-target; failed: program_html")
-    told = (tmp_path / "out" / "trajectories.jsonl").read_text()
-    assert "http://onestopmarket.com/" in told
-    assert "program_html" not in told

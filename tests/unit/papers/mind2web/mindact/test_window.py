@@ -10,7 +10,7 @@ import pytest
 
 from prill.errors import UsageError
 from prill.papers.mind2web.mindact.forms import Passage
-from prill.papers.mind2web.mindact.window import RoughTokens, Window, first, last, tokens_for
+from prill.papers.mind2web.mindact.window import RoughTokens, Window, tokens_for
 from prill.testing.scripted import ScriptedModel
 from tests.support.papers.conversations import request
 
@@ -92,22 +92,3 @@ def test_a_tokenizer_is_named_or_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(UsageError, match="tokenizer: .* cannot be read"):
         tokens_for(str(tmp_path), ScriptedModel([]))
-
-
-def test_the_model_s_tokenizer_is_taken(tmp_path: Path) -> None:
-    tokenizers = pytest.importorskip("tokenizers")
-    words = ["[UNK]", "#", "Human", ":", "(", ")", "=", "button", "id", "3", "Search"]
-    own = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]")
-    )
-    own.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    own.enable_truncation(4)  # as models come; what is cut is our matter
-    own.save(str(tmp_path / "tokenizer.json"))
-
-    class InThisFolder(ScriptedModel):
-        path = tmp_path
-
-    text = "### Human: (button id=3 Search )"
-    tokens = tokens_for(None, InThisFolder([]))
-    assert len(tokens.spans(text)) == 12
-    assert (first(tokens, text, 4), last(tokens, text, 2)) == ("### Human", "Search )")

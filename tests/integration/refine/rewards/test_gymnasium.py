@@ -3,7 +3,6 @@ lost.
 """
 
 import asyncio
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -13,12 +12,9 @@ gymnasium = pytest.importorskip(
 )
 np = pytest.importorskip("numpy")
 
-from prill.emulators.miniwob.environment import MiniWoB  # noqa: E402
 from prill.errors import UsageError  # noqa: E402
-from prill.policies.scripted.policy import ScriptedPolicy  # noqa: E402
-from prill.refine.rewards import Reward, RewardSpec, judge_episodes, run_blocking  # noqa: E402
-from prill.types import Action, EvaluatorInfo, Observation, Trajectory, Verdict  # noqa: E402
-from tests.support.chromium import need_chromium  # noqa: E402
+from prill.refine.rewards import Reward, RewardSpec, judge_episodes  # noqa: E402
+from prill.types import Action, EvaluatorInfo, Trajectory, Verdict  # noqa: E402
 
 INFO = EvaluatorInfo("noting", "1")
 
@@ -170,37 +166,3 @@ def test_an_unknown_goal_is_asked_for() -> None:
 
     with pytest.raises(UsageError, match="give it as `goal`"):
         judge_episodes(Silent(), Reward(Noting())).reset()
-
-
-@pytest.mark.slow
-def test_miniwob_episodes_are_judged(tmp_path: Path) -> None:
-    need_chromium("miniwob")
-    inner, policy = MiniWoB(tmp_path, announce_end=False), ScriptedPolicy("solve")
-    task = run_blocking(inner.task("click-test-2", 3))
-
-    class Pages(gymnasium.Env):  # type: ignore[misc]
-        """prill's MiniWoB++ as a Gymnasium environment."""
-
-        def reset(self, **options: Any) -> tuple[Observation, dict[str, Any]]:
-            self.seen = run_blocking(inner.reset(task))
-            return self.seen, {"goal": task.goal}
-
-        def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-            if not action.is_final:
-                self.seen, over = run_blocking(inner.step(action))
-            return self.seen, 0.0, action.is_final or over, False, {}
-
-        def close(self) -> None:
-            run_blocking(inner.close())
-
-    judge = Noting()
-    env = judge_episodes(Pages(), Reward(judge))
-    policy.reset(task)
-    (seen, info), over = env.reset(), False
-    while not over:
-        seen, _, over, _, info = env.step(run_blocking(policy.act(seen)).action)
-    env.close()
-    assert info["judge"]["unscored"] is None
-    assert len(judge.judged) == 1
-    assert judge.judged[0].task.goal == task.goal
-    assert all(state.screenshot for state in judge.judged[0].observations)
