@@ -61,7 +61,7 @@ def tracked_names() -> set[str]:
             if folder == "prill" and len(inside.parts) > 2 and inside.parts[1] in FOLDERS:
                 continue
             packed = path.suffix in (".py", ".md", ".toml", ".js", ".css", ".html", ".jsonl") or path.name == "NOTICE"
-            if packed and "samples" not in inside.parts:
+            if packed and "samples" not in inside.parts and path.name != "README.md":
                 names.add(str(inside if folder == "prill" else "prill" / inside))
     return names
 

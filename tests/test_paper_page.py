@@ -24,7 +24,7 @@ from .caches import own_cache
 from .datasets.formats.authors_release import android, ios, webarena
 from .test_documents import ROOT, blocks
 
-PAGE = ROOT / "docs/agent-eval-refine.md"
+PAGE = ROOT / "docs/how-to/agent-eval-refine.md"
 # What needs a phone, a browser, sites, weights or a person is given to the argument parser alone.
 PARSED = ("rollout", "reflexion", "train", "annotate")
 MADE_ELSEWHERE = {"runs/cogagent/trajectories.jsonl": "out/android", "runs/predicted/trajectories.jsonl": "out/aitw"}

@@ -124,7 +124,9 @@ def open_page_base(spec: TrainSpec) -> Base:
     }
     known, loads, what = kinds[spec.trains]
     if type(config) not in known:
-        raise OptionError(f"model: {name} is a {config.model_type}; a {spec.trains} is {what} (docs/mind2web.md)", "model")
+        raise OptionError(
+            f"model: {name} is a {config.model_type}; a {spec.trains} is {what} (papers/mind2web/README.md)", "model"
+        )
     if reader.pad_token_id is None:
         raise OptionError(f"model: {name}: its tokenizer has no token to fill up a batch with", "model")
     if spec.trains == "ranker":
