@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from prill import __version__
 from prill.captioner.registry import CAPTIONERS
 from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
@@ -86,6 +88,7 @@ FACES = (
 MAX_README_WORDS, MAX_NOT_RUN = 600, 12
 # Written by hand, outside of code: all documents but the changelog, which a test of its own bounds.
 MAX_WORDS = 25_000
+MAX_CHANGELOG_LINES = 30
 _BLOCK = re.compile(
     r'(?:^<!-- not run: (?P<why_not>[^\n]+) -->\n)?^```(?P<language>\w*)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
@@ -288,6 +291,22 @@ def test_documents_are_short() -> None:
     documents = [path for path in EVERY if path.stem != "CHANGELOG"]
     words = sum(len(_BLOCK.sub("", path.read_text(encoding="utf-8")).split()) for path in documents)
     assert words <= MAX_WORDS
+
+
+def test_changelog_of_a_version_is_short() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    assert versions and all(len(version.splitlines()) <= MAX_CHANGELOG_LINES for version in versions)
+    groups = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
+    assert groups <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_one_version_stands_everywhere() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    logged = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert cited and logged
+    assert {project["version"], cited[1], logged[1]} == {__version__}
 
 
 def test_readme_is_short() -> None:
