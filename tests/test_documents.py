@@ -315,6 +315,17 @@ def test_readme_is_short() -> None:
     assert max(map(len, text.splitlines())) <= 200
 
 
+def test_readme_repeats_the_figures_of_results() -> None:
+    section = README.read_text(encoding="utf-8").split("\n## One result\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\|.*\d.*$", section, re.MULTILINE)
+    results = (ROOT / "benchmarks/RESULTS.md").read_text(encoding="utf-8").split("\n## Demo\n")[1].split("\n## ")[0]
+    assert len(rows) == 3
+    for row in rows:
+        _, name, accuracy, auc, _ = (cell.strip() for cell in row.split("|"))
+        (line,) = (line for line in results.splitlines() if line.startswith(f"| {name.split()[0]}"))
+        assert f"| {accuracy} |" in line and f"| {auc} |" in line
+
+
 def imported(code: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
