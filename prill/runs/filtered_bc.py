@@ -249,7 +249,7 @@ def plan_study(
     evaluation = plans["evaluation"]
     lines = len(seeds) * len(study.arms)
     # Rounds after the first play what the policy itself plays, each arm and seed its own.
-    own = [plan for plan, kind in zip(attempts, study.kinds, strict=True) if not _is_anothers(study, kind)]
+    own = [plan for plan, kind in zip(attempts, study.kinds, strict=True) if not _uses_other_policy(study, kind)]
     later = lines * (study.rounds - 1)
     trainings = lines * study.rounds
     played = sum(plan.todo for plan in attempts) + later * sum(plan.episodes for plan in own)
@@ -313,9 +313,9 @@ class Rollouts:
             raise UsageError(f"policy: {self._taught.name} cannot be taught: it has no demonstrate(trajectory, index)")
         self._teacher = teacher
         for name in ("evaluation", "episodes"):
-            if _is_anothers(study, getattr(study, name)):
+            if _uses_other_policy(study, getattr(study, name)):
                 raise UsageError(f"{name}.policy: only attempts may be another policy's")
-        if study.rounds > 1 and all(_is_anothers(study, kind) for kind in study.kinds):
+        if study.rounds > 1 and all(_uses_other_policy(study, kind) for kind in study.kinds):
             raise UsageError(
                 "rounds: all attempts are another policy's, so a later round has nothing new to learn from; set it to 1, "
                 "or add attempts of the policy itself"
@@ -384,7 +384,7 @@ class Rollouts:
             adapter: What was trained; None: the policy as it is.
             earlier: Rounds that have played the same to learn from.
         """
-        if earlier and _is_anothers(self._study, episodes):
+        if earlier and _uses_other_policy(self._study, episodes):
             return  # it has learnt nothing since, and would do the same again
         kind = self.episodes(out, episodes, adapter, earlier)
         recorded = asyncio.run(kind.record())
@@ -412,7 +412,7 @@ class Rollouts:
     ) -> Episodes:
         table, player, environment = _parted(episodes, place)
         texts: dict[str, Any] = {}
-        if not _is_anothers(self._study, episodes):
+        if not _uses_other_policy(self._study, episodes):
             said = {**self._taught.options, **player}
             own = list_options(POLICIES.maker(self._taught.name))
             texts = {key if key in own else f"model.{key}": _text(said[key]) for key in said if key not in ("model", "name")}
@@ -461,7 +461,7 @@ class _Said(str):
     __slots__ = ()
 
 
-def _is_anothers(study: Study, table: Table) -> bool:
+def _uses_other_policy(study: Study, table: Table) -> bool:
     """Whether episodes are played by another policy than the one that learns."""
     player = get_name(plain(table.get("policy")))
     return player is not None and player != study.taught.get("name")
