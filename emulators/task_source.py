@@ -109,7 +109,7 @@ class GoalsConfig(EnvironmentConfig):
         return [line for line in self.tasks or () if isinstance(line, TaskLine)] if isinstance(self.tasks, tuple) else []
 
     def table(self) -> dict[str, Any]:
-        """The configuration as a table of TOML has it."""
+        """The configuration as a TOML table."""
         table = super().table()
         if isinstance(self.tasks, tuple):
             table["tasks"] = [

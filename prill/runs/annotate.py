@@ -41,7 +41,7 @@ _OF_TRAJECTORIES = ("trajectories", "earlier", "verdicts", "seed", "limit", "bli
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotateConfig(Config):
-    """What `prill annotate` does: serve a page on which a person labels trajectories, or decides about captions."""
+    """Configuration of `prill annotate`: serve a page on which a person labels trajectories, or decides about captions."""
 
     trajectories: Annotated[Sequence[str | Path], Meta(description="trajectory files or folders")] = ()
     annotator: Annotated[str, Meta(description="whose labels these are")]
@@ -67,7 +67,7 @@ class AnnotateConfig(Config):
     show_verdicts: Annotated[bool, Meta(description="show verdicts before the label too; they will sway you")] = False
 
     def check(self) -> None:
-        """Refuses options that do not go together.
+        """Checks options that depend on each other.
 
         Raises:
             UsageError: They do not.
@@ -111,7 +111,7 @@ class Opened:
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotateResult:
-    """What a session of labelling leaves.
+    """Result of an annotation session.
 
     Attributes:
         file: The file with the labels or decisions.
@@ -136,7 +136,7 @@ class AnnotateResult:
     choices: dict[str, int] = field(default_factory=dict)
 
     def table(self) -> dict[str, Any]:
-        """The result as JSON has it."""
+        """The result as JSON."""
         if self.choices:
             return {"file": self.file, "written": self.written, "left": self.left, **self.choices}
         table = asdict(self)

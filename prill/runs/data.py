@@ -35,7 +35,7 @@ TableForm = Literal["markdown", "csv", "json"]
 
 @dataclass(frozen=True, kw_only=True)
 class TableConfig(Config):
-    """What `prill table` does: show a verdict file as a Markdown table, as CSV or as JSON."""
+    """Configuration of `prill table`: show a verdict file as a Markdown table, as CSV or as JSON."""
 
     verdicts: Annotated[str | Path, Meta(description="verdict file, .jsonl or .jsonl.gz, or -")]
     labels: Annotated[str | Path | None, Meta(description="label file: a column more")] = None
@@ -48,7 +48,7 @@ class TableConfig(Config):
 
     @property
     def form(self) -> TableForm:
-        """What is written."""
+        """The output format."""
         by_name: dict[str, TableForm] = {".csv": "csv", ".json": "json"}
         return self.format or by_name.get(Path(self.output or "").suffix, "markdown")
 
@@ -93,7 +93,7 @@ def table_text(verdicts: Table, form: TableForm) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeConfig(Config):
-    """What `prill merge` does: write the verdicts of several shards into one file."""
+    """Configuration of `prill merge`: write the verdicts of several shards into one file."""
 
     verdicts: Annotated[Sequence[str | Path], Meta(min_length=1, description="verdict files of one judge, .jsonl or .jsonl.gz")]
     output: Annotated[str | Path, Meta(description="where to write them; verdicts that are there stay (- for stdout)")]
@@ -121,14 +121,14 @@ merge_async = asynchronous(merge)
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptConfig(Config):
-    """What `prill accept` does: take the files of a run folder as they are now."""
+    """Configuration of `prill accept`: accept the current files of a run folder."""
 
     folder: Annotated[str | Path, Meta(description="folder of a run or a study, with the folders in it")]
 
 
 @dataclass(frozen=True)
 class AcceptResult:
-    """The files that are taken as they are now.
+    """The accepted files.
 
     Attributes:
         files: Their paths.
@@ -141,7 +141,7 @@ class AcceptResult:
 
 
 def accept(config: AcceptConfig) -> AcceptResult:
-    """Takes the files of a run folder as they are now, where they differ from its checksums.
+    """Accepts the current files of a run folder where they differ from its checksums.
 
     Args:
         config: The folder.
@@ -168,7 +168,7 @@ accept_async = asynchronous(accept)
 
 @dataclass(frozen=True, kw_only=True)
 class CheckConfig(Config):
-    """What `prill check` does: say what files hold and what is broken in them, or print a schema."""
+    """Configuration of `prill check`: report what files hold and what is broken in them, or print a schema."""
 
     files: Annotated[
         Sequence[str | Path],
@@ -178,7 +178,7 @@ class CheckConfig(Config):
     schema: Annotated[Kind | None, Meta(description="the JSON Schema of one line of such a file")] = None
 
     def check(self) -> None:
-        """Refuses options that do not go together.
+        """Checks options that depend on each other.
 
         Raises:
             UsageError: They do not.
@@ -189,7 +189,7 @@ class CheckConfig(Config):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What files hold.
+    """Result of checking files.
 
     Attributes:
         files: A report of each file.
@@ -231,7 +231,7 @@ class CheckResult:
 
 
 def check(config: CheckConfig, *, progress: Callable[[], object] = lambda: None) -> CheckResult:
-    """Says what files hold and what is broken in them.
+    """Reports what files hold and what is broken in them.
 
     Args:
         config: The files, or the kind whose schema is wanted.
@@ -284,7 +284,7 @@ def _report_lines(report: FileReport) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertConfig(Config):
-    """What `prill convert` does: turn other tools' recordings into trajectories and labels."""
+    """Configuration of `prill convert`: turn other tools' recordings into trajectories and labels."""
 
     format: Annotated[
         FormatLike,
@@ -299,7 +299,7 @@ class ConvertConfig(Config):
 
 @dataclass(frozen=True)
 class ConvertResult:
-    """What was converted.
+    """Result of a conversion.
 
     Attributes:
         output: The folder.
@@ -310,7 +310,7 @@ class ConvertResult:
     report: ConversionReport
 
     def unrecognised(self) -> str | None:
-        """Which actions the format's reader does not know, the most frequent first; None where it knows all."""
+        """Actions that the format's reader does not know, most frequent first; None where it knows all."""
         report = self.report
         if not report.unrecognised:
             return None
@@ -322,7 +322,7 @@ class ConvertResult:
         return f"{total:,} of {report.actions:,} actions {were} not recognised, and are of kind other: {', '.join(shown)}"
 
     def table(self) -> dict[str, Any]:
-        """What was converted, as JSON has it."""
+        """The result as JSON."""
         report = self.report
         counts = {"trajectories": report.trajectories, "labels": report.labels, "unmatched": report.unmatched}
         actions = {"actions": report.actions, "unrecognised": dict(report.unrecognised)}

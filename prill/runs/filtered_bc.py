@@ -1,4 +1,4 @@
-"""Filtered behavioural cloning: an agent learns from its own attempts, as far as a judge finds them good."""
+"""Filtered behavioural cloning: an agent learns from those of its attempts that a judge accepts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _NOT_OF_EPISODES = frozenset({"output", "budget_usd", "model", "first_play"})
 
 @dataclass(frozen=True, kw_only=True)
 class FilteredBCConfig(Study):
-    """What `prill refine filtered-bc` does: play, judge, filter, train, play on what was held out; in rounds.
+    """Configuration of `prill refine filtered-bc`: play, judge, filter, train, and evaluate on held-out tasks, in rounds.
 
     The tables of episodes have the fields of a rollout, and those of its environment beside them.
     """
@@ -93,7 +93,7 @@ class FilteredBCConfig(Study):
 
 @dataclass(frozen=True)
 class FilteredBCResult:
-    """What a study came to.
+    """Result of a study.
 
     Args:
         results: Successes with intervals, comparisons of arms, precision and recall of each judge, successes by task.
@@ -218,7 +218,7 @@ def _training_on(devices: Devices, spec: TrainSpec, base: Base, out: Path) -> st
 
 
 def prepare(study: Study, out: Path) -> tuple[Rollouts, tuple[Evaluator, ...], dict[str, EpisodePlan]]:
-    """Makes every part of a study that plays or judges, so that whatever is wrong is said before hours of play.
+    """Makes every part of a study that plays or judges, so that errors appear before hours of play.
 
     Args:
         study: The study.
@@ -244,7 +244,7 @@ def prepare(study: Study, out: Path) -> tuple[Rollouts, tuple[Evaluator, ...], d
 def plan_study(
     study: Study, out: Path, seeds: Sequence[int], plans: Mapping[str, EpisodePlan], judges: Sequence[Evaluator]
 ) -> RunPlan:
-    """What the study would do; stages that are done are counted as they are planned."""
+    """Plans the study, finished stages included."""
     attempts = [plan for name, plan in plans.items() if name != "evaluation"]
     evaluation = plans["evaluation"]
     lines = len(seeds) * len(study.arms)
@@ -288,7 +288,7 @@ def plan_study(
 
 
 class Rollouts:
-    """Plays as a rollout does: the tables of episodes hold its fields, and any environment and policy will do.
+    """Plays episodes as `prill rollout` does, in any environment and with any policy.
 
     The policy has to be one that can be taught, and to have an option `adapter`, or to ask a model that has one (`local:DIR`,
     `vllm:MODEL`). Attempts may be another policy's (`policy = "scripted"`): then it learns from those, and no later round plays
@@ -345,7 +345,7 @@ class Rollouts:
             )
 
     async def check(self, out: Path) -> dict[str, EpisodePlan]:
-        """What each table would play; everything that plays is made, and nothing is played.
+        """Plans each table of episodes; makes every part and plays nothing.
 
         Args:
             out: The folder of the study.
@@ -372,7 +372,7 @@ class Rollouts:
         return plans
 
     def teacher(self) -> Demonstrator:
-        """The policy without an adapter: what it asks does not hang on it."""
+        """The policy without an adapter; its prompts do not depend on one."""
         return self._teacher
 
     def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
@@ -443,7 +443,7 @@ class Episodes:
 
     @asynccontextmanager
     async def session(self, *, planned: bool = False) -> AsyncIterator[RolloutSession]:
-        """Everything that is played, made ready. Raises UsageError."""
+        """Prepares the episodes. Raises UsageError."""
         async with rollout_session(self.config, planned=planned) as made:
             where, policy = (dict(part) for part in (made.run[1], made.run[4]))  # type: ignore[call-overload]
             run = [made.run[0], {**where, **self.environment}, *made.run[2:4], {**policy, **self.policy}, *made.run[5:]]

@@ -48,7 +48,7 @@ _TROUBLE = ("unscored", "no_lesson", "broken", "not_begun")
 
 @dataclass(frozen=True, kw_only=True)
 class ReflexionConfig(EpisodesConfig):
-    """What `prill reflexion` does: try tasks again while a judge says failure, each time with a lesson from before."""
+    """Configuration of `prill reflexion`: retry tasks while a judge says failure, each time with the lessons so far."""
 
     output: Annotated[str | Path, Meta(description="folder to write to; a run that was stopped resumes there")]
     policy: Annotated[PolicyLike | None, Meta(description="who acts: a policy that takes lessons")] = "react"
@@ -63,7 +63,7 @@ class ReflexionConfig(EpisodesConfig):
     retry_unscored: Annotated[bool, Meta(description="ask again for verdicts and lessons that could not be given")] = False
 
     def check(self) -> None:
-        """Checks options that have to go together.
+        """Checks options that depend on each other.
 
         Raises:
             UsageError: A second opinion is asked for on the oracle's labels.
@@ -92,13 +92,13 @@ class ReflexionConfig(EpisodesConfig):
 
     @property
     def calls(self) -> int:
-        """Most calls of a model at once, unless it says otherwise."""
+        """Default maximum of concurrent calls per model."""
         return max(self.workers or 1, 16)
 
 
 @dataclass(frozen=True)
 class ReflexionResult:
-    """What a run came to.
+    """Result of a run.
 
     Args:
         results: The results file: every attempt with its verdict, its truth and its lesson, and the table.
@@ -110,7 +110,7 @@ class ReflexionResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every task ended in an answer, and no label was lost."""
+        """Whether every task has an answer and every label was kept."""
         return not self.results.lost_labels and not self.unanswered
 
     @property
@@ -311,7 +311,7 @@ def _noisy(path: str, judge: JudgeConfig, labels: Path, *, graded: bool) -> Eval
 def learner_of_case(
     made: RolloutSession, model: LanguageModel | None, spec: ReflectorSpec, row: Case, lessons: Sequence[str], number: int
 ) -> Learner:
-    """The agent of an attempt, with its lessons. Raises UsageError for a policy that takes none."""
+    """The agent of an attempt, with its lessons. Raises UsageError for a policy that does not take lessons."""
     return find_learner(made.plan.make(replace(row, attempt=number)), lessons, model, spec)
 
 

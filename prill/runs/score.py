@@ -34,7 +34,7 @@ from prill.types import EvaluatorInfo
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig(Config):
-    """What `prill score` does: judge trajectory files into a verdict file, which a later run continues."""
+    """Configuration of `prill score`: judge trajectory files into a verdict file, which a later run continues."""
 
     trajectories: TrajectoryFiles
     output: Annotated[str | Path, Meta(description="verdict file; a run that was stopped resumes there; or -")]
@@ -60,7 +60,7 @@ class ScoreConfig(Config):
 
 @dataclass(frozen=True)
 class ScoreResult(VerdictFile):
-    """What a run came to.
+    """Result of a run.
 
     Args:
         tally: Counts of verdicts, reasons for unscored ones, and what models were asked for.
@@ -181,7 +181,7 @@ score = synchronous(score_async)
 
 
 def plan_score(config: ScoreConfig) -> RunPlan:
-    """What the run would do and ask of models, found out without a call. Raises UsageError."""
+    """Plans the run: its work and model calls, without making any. Raises UsageError."""
     trajectories = _prepared(config)
     with run_budget(config.budget_usd, file=str(config.output), begin_again=not config.resume, planned=True):
         judge = make_run_judge(config.judge, model=config.model, concurrency=config.concurrency, trajectories=trajectories)

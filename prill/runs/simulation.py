@@ -41,7 +41,7 @@ TABLE, CHART, FIGURES = "simulation.md", "simulation.svg", "simulation.json"
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationConfig(SimulationSpec):
-    """What `prill simulate-retries` does: draw what retries come to, by a judge's error rates or by its verdicts."""
+    """Configuration of `prill simulate-retries`: simulate retries, by a judge's error rates or by its verdicts."""
 
     output: Annotated[str | Path, Meta(description="folder for simulation.md, simulation.svg and simulation.json")]
     recorded: Annotated[str | Path | None, Meta(description="attempts of a run or recording, instead of a success rate")] = None
@@ -60,7 +60,7 @@ class SimulationConfig(SimulationSpec):
     ] = "majority"
 
     def check(self) -> None:
-        """Checks options that have to go together.
+        """Checks options that depend on each other.
 
         Raises:
             UsageError: Verdicts come without labels, or labels without verdicts.
@@ -71,7 +71,7 @@ class SimulationConfig(SimulationSpec):
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """What was drawn.
+    """Result of a simulation.
 
     Args:
         outcomes: Success after each number of retries, for each way of retrying.

@@ -83,7 +83,7 @@ class RewardSpec(Config):
     value: Annotated[float | None, Meta(description="the reward where there is no verdict, for on_unscored value")] = None
 
     def check(self) -> None:
-        """Refuses options that do not go together."""
+        """Checks options that depend on each other."""
         if not (isinstance(self.kind, str) or callable(self.kind)):
             raise UsageError(f"kind is {self.kind!r}: give {', '.join(KINDS)}, module:function, or a function")
         if isinstance(self.kind, str) and self.kind not in KINDS and ":" not in self.kind:
