@@ -204,7 +204,7 @@ class EnvironmentConfig(Config, ABC):
         return {key: inner for key, inner in table.items() if key != "name"}
 
     def table(self) -> dict[str, Any]:
-        """The configuration as a table of TOML has it."""
+        """The configuration as a TOML table."""
         return {"name": self.name, **super().table()}
 
     @abstractmethod

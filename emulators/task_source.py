@@ -145,7 +145,7 @@ class GoalsConfig(EnvironmentConfig):
         )
 
     def table(self) -> dict[str, Any]:
-        """The configuration as a table of TOML has it."""
+        """The configuration as a TOML table."""
         table = super().table()
         if isinstance(self.tasks, tuple):
             table["tasks"] = [

@@ -37,7 +37,7 @@ MANIFEST, PAGE, IMAGES = "manifest.json", "report.html", "images"
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSpec(Config):
-    """What is written.
+    """The output format.
 
     Raises:
         UsageError: A kind of rows is not known or named twice, or there is none.

@@ -101,7 +101,7 @@ class FilterSpec(Config):
     seed: Annotated[int, Meta(description="draws the steps of a task that has too many")] = 0
 
     def check(self) -> None:
-        """Checks that the options go together.
+        """Checks options that depend on each other.
 
         Raises:
             UsageError: They do not.
@@ -194,7 +194,7 @@ class Filtered:
 def filter_steps(
     trajectories: Iterable[Trajectory], verdicts: Iterable[Verdict], spec: FilterSpec = FilterSpec()
 ) -> Filtered:
-    """Selects the steps that are worth learning from. Of several verdicts of an id the last counts.
+    """Selects the steps worth imitating. Of several verdicts of an id the last counts.
 
     Attempts that are unscored or have no verdict are never kept.
 

@@ -68,8 +68,8 @@ _FILTER, _EXPORT, _TEACHER = FilterSpec(), ExportSpec(), TeacherConfig(PLAIN)
 
 @dataclass(frozen=True, kw_only=True)
 class FilterConfig(Config):
-    """What `prill filter` does: keep the steps that a judge found good, and write them as training
-    rows.
+    """Configuration of `prill filter`: keep the steps that a judge found good, and write them as
+    training rows.
     """
 
     trajectories: TrajectoryFiles
@@ -96,7 +96,7 @@ class FilterConfig(Config):
 
 @dataclass(frozen=True)
 class FilterResult:
-    """What a filter kept and wrote.
+    """Rows that a filter kept and wrote.
 
     Attributes:
         exported: Rows by kind, what was kept, and what was lost and why.

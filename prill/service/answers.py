@@ -71,8 +71,8 @@ class Item:
 
 
 class Scored(msgspec.Struct, kw_only=True, omit_defaults=False):
-    """What became of one trajectory. `abstained`: there is no verdict, for the reason in
-    `unscored`; `reward` is then null unless the service was told to put a number in its place.
+    """The result of one trajectory. `abstained`: there is no verdict, for the reason in `unscored`;
+    `reward` is then null unless the service was told to put a number in its place.
     """
 
     id: str
@@ -99,7 +99,7 @@ class Results(msgspec.Struct):
 
 
 class JobStatus(msgspec.Struct):
-    """How a job stands; `results` are there when it is done."""
+    """The status of a job; `results` are present when it is done."""
 
     id: str
     status: Literal["running", "done"]

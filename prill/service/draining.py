@@ -117,7 +117,7 @@ class BoundedConnection(H11Protocol):
 
 
 class DrainingServer(uvicorn.Server):
-    """A server whose first signal lets nobody in any more, and whose second ends it at once."""
+    """A server that stops accepting requests at the first signal and exits at the second."""
 
     def __init__(
         self,

@@ -109,9 +109,7 @@ class Guard:
         await self._answered(scope, send, lambda noted: self._admit(scope, receive, noted))
 
     async def crowded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Turns away whoever comes while there are too many connections; theirs ends with the
-        answer.
-        """
+        """Refuses requests while there are too many connections, and closes theirs."""
 
         async def refuse(noted: Send) -> None:
             raise _RefusedError(503, "busy", "there are too many connections", closes=True)

@@ -104,7 +104,7 @@ class RewardSpec(Config):
     ] = None
 
     def check(self) -> None:
-        """Refuses options that do not go together."""
+        """Checks options that depend on each other."""
         if not (isinstance(self.kind, str) or callable(self.kind)):
             raise UsageError(
                 f"kind is {self.kind!r}: give {', '.join(KINDS)}, module:function, or a function"
