@@ -29,8 +29,8 @@ from prill.cli.commands import COMMANDS
 from prill.cli.derive import derive
 from prill.config.registry import load_object
 from prill.testing import MockServer
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 TOKEN = "a-token-of-the-test"
 
 
