@@ -178,7 +178,7 @@ class Reflective:
 def find_learner(
     policy: Any, lessons: Sequence[str], model: LanguageModel | None = None, spec: ReflectorSpec = ReflectorSpec()
 ) -> Learner:
-    """The policy with these lessons in mind; where it draws none itself, this model does, or else its own.
+    """The policy with these lessons. If it does not reflect itself, this model does, else its own.
 
     Raises UsageError for a policy that takes no lessons, or without any model.
     """

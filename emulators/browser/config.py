@@ -27,7 +27,7 @@ class PagesConfig(EnvironmentConfig, PageSpec):
     _told: ClassVar[frozenset[str]] = _PAGES
 
     def check(self) -> None:
-        """The window's size becomes one text; one without a size is refused."""
+        """Checks the window's size."""
         given = self.viewport
         width, _, height = given.partition("x") if isinstance(given, str) else (str(given[0]), "", str(given[1]))
         if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):

@@ -122,7 +122,7 @@ async def _end_companions(folder: Path, timeout: float) -> None:
 
 
 async def run(command: Sequence[str], within: float, stdin: bytes = b"") -> str:
-    """What the command prints. Raises EnvironmentFailedError when it fails or takes longer than `within` seconds."""
+    """Runs a command; returns its output. Raises EnvironmentFailedError where it fails or takes more than `within` seconds."""
     name = " ".join((Path(command[0]).name, *command[1:]))
     try:
         # A session of its own, so that all it starts can be ended with it, and Ctrl-C leaves the order of things to us.

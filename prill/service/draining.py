@@ -52,7 +52,7 @@ class BoundedConnection(H11Protocol):
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses what is no HTTP."""
+        """Refuses malformed HTTP."""
         body = problem("http", "this is no HTTP request that can be read")
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
         for part in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):

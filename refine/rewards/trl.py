@@ -22,8 +22,7 @@ _log = logging.getLogger("prill.rewards")
 
 
 class TRLReward:
-    """A judge as a reward function for TRL's GRPO. None, where there is no verdict, leaves a sample out of its group's
-    baseline.
+    """A judge as a reward function for TRL's GRPO. An unscored sample gets None, which TRL leaves out of its group's baseline.
 
     What is judged: the `trajectory` of each environment, where the trainer passes environments that have one; else the column
     of the batch, which the rollout fills; with `column` None the prompt and the completion alone. It can be pickled, so a

@@ -37,7 +37,7 @@ class Progress:
 
 @dataclass
 class TrainingWatch:
-    """What the training is told and asked at each step. `stop` is set: end after this step, with a checkpoint."""
+    """Callbacks of a training at each step. When `stop` is set, it ends after the step with a checkpoint."""
 
     progress: Callable[[Progress], object] = lambda progress: None
     stop: threading.Event = field(default_factory=threading.Event)

@@ -49,7 +49,7 @@ class Base:
 
     @property
     def tokenizer(self) -> Any:
-        """What turns text to tokens."""
+        """The tokenizer."""
         return getattr(self.reader, "tokenizer", self.reader)
 
     @property

@@ -86,7 +86,7 @@ class BatchDesk:
         return _json({**record, "filename": part.filename, "purpose": "batch", "status": "processed"})
 
     async def content(self, http: web.Request) -> web.Response:
-        """What a file holds."""
+        """The content of a file."""
         from aiohttp import web
 
         data = self._files.get(http.match_info["id"])

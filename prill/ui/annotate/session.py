@@ -49,7 +49,7 @@ def pair_agreement(annotator: str, mine: Mapping[str, LabelRecord], theirs: Mapp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelDecision:
-    """What the annotator decided of one trajectory."""
+    """An annotator's decision on one trajectory."""
 
     choice: Choice
     steps: tuple[StepLabel, ...] = ()
