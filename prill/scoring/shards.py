@@ -76,7 +76,7 @@ class Ended:
     """The result of a shard besides its file.
 
     `skipped` needed no work, `pending` have no answer yet, `unknown` counts keys that no record has; `unreadable`: problems of
-    pictures; `dropped`: names of lines that could not be read before and now can; `error`: the error that ends the run, pickled.
+    pictures; `dropped`: names of lines that could not be read before and now can; `error`: what ends the run, pickled.
     """
 
     number: int

@@ -115,7 +115,7 @@ class RewardResult:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """The reward's numbers for a trainer's logs, always with the same keys. Where `unscored` is 1, the others mean nothing."""
+        """The reward's numbers for a trainer's logs, with constant keys. Where `unscored` is 1, the others mean nothing."""
         verdict = self.verdict
         known = {"success": float(verdict.success or False), "judge_score": verdict.score or 0.0}
         return {**self.parts, **known, "unscored": float(bool(self.problem))}
