@@ -1,4 +1,6 @@
-"""The Dockerfile: its steps are run here, where no Docker is needed; packages come from the environment of the tests."""
+"""The Dockerfile: its steps are run here, where no Docker is needed; packages come from the
+environment of the tests.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ TOKEN = "a-token-of-the-test"
 
 def steps() -> list[tuple[str, str]]:
     """Each instruction and its arguments, without comments."""
-    lines = [line for line in (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    lines = [
+        line
+        for line in (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    ]
     joined = "\n".join(lines).replace("\\\n", " ").splitlines()
     return [(words[0], words[1]) for line in joined if len(words := line.split(maxsplit=1)) == 2]
 
@@ -53,7 +59,9 @@ def value(word: str) -> str:
 
 
 def is_ignored(path: str) -> bool:
-    """Whether .dockerignore keeps a path out of the build: the last pattern that matches it or a folder above it counts."""
+    """Whether .dockerignore keeps a path out of the build: the last pattern that matches it or a
+    folder above it counts.
+    """
     ignored = False
     for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines():
         if not line or line.startswith("#"):
@@ -71,7 +79,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the build makes, `/opt/prill` in the image."""
     folder = tmp_path_factory.mktemp("docker")
     places = {"/src": str(folder / "src"), "/opt/prill": str(folder / "prill")}
-    setuptools = pytest.importorskip("setuptools", reason="setuptools is not installed: pip install --group test")
+    setuptools = pytest.importorskip(
+        "setuptools", reason="setuptools is not installed: pip install --group test"
+    )
     (folder / "backend").mkdir()
     (folder / "backend/setuptools").symlink_to(Path(setuptools.__file__).parent)
     # Without an index: what is needed is borrowed, below. "0" turns the isolation of builds off.
@@ -83,7 +93,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
             environment[name] = default
         elif word == "COPY":
             assert rest == ". /src"
-            listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+            listed = subprocess.run(
+                ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+            ).stdout
             for name in filter(None, listed.split("\0")):
                 if not is_ignored(name):
                     target = folder / "src" / name
@@ -92,7 +104,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         elif word == "RUN":
             command = re.sub(r"/src|/opt/prill", lambda match: places[match[0]], rest)
             command = re.sub(r"^python ", f"{shlex.quote(sys.executable)} ", command)
-            done = subprocess.run(["sh", "-ec", command], env=environment, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                ["sh", "-ec", command], env=environment, capture_output=True, text=True, check=False
+            )
             assert done.returncode == 0, done.stdout + done.stderr
             (site,) = (folder / "prill").glob("lib/python*/site-packages")
             borrowed = "\n".join(sysconfig.get_path(name) for name in ("purelib", "platlib"))
@@ -108,15 +122,28 @@ def free_port() -> int:
 
 @pytest.fixture
 def served(built: Path) -> Iterator[tuple[subprocess.Popen[str], str, dict[str, str]]]:
-    """The image's process with the options of its CMD, the mock endpoint's model, and another port."""
+    """The image's process with the options of its CMD, the mock endpoint's model, and another
+    port.
+    """
     port = value("EXPOSE")
     with MockServer() as server:
         other = str(free_port())
-        command = [other if word == port else word for word in (*json.loads(value("ENTRYPOINT")), *json.loads(value("CMD")))]
+        command = [
+            other if word == port else word
+            for word in (*json.loads(value("ENTRYPOINT")), *json.loads(value("CMD")))
+        ]
         keys = {"PRILL_TOKEN": TOKEN, "OPENAI_API_KEY": "none", "OPENAI_BASE_URL": server.base_url}
-        environment = {"PATH": f"{built / 'bin'}{os.pathsep}{os.environ['PATH']}", "HOME": str(built), **keys}
+        environment = {
+            "PATH": f"{built / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(built),
+            **keys,
+        }
         process = subprocess.Popen(
-            [str(built / "bin" / command[0]), *command[1:]], env=environment, cwd=built, stderr=subprocess.PIPE, text=True
+            [str(built / "bin" / command[0]), *command[1:]],
+            env=environment,
+            cwd=built,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         try:
             yield process, other, environment
@@ -128,11 +155,18 @@ def served(built: Path) -> Iterator[tuple[subprocess.Popen[str], str, dict[str, 
 def test_extras_exist_and_are_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (extras,) = (rest.partition("=")[2].split(",") for word, rest in steps() if word == "ARG")
-    pins = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()}
+    pins = {
+        line.partition("==")[0]
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    }
     for extra in extras:
-        needed = [re.match(r"[\w.-]+", package) for package in project["optional-dependencies"][extra]]
+        needed = [
+            re.match(r"[\w.-]+", package) for package in project["optional-dependencies"][extra]
+        ]
         assert {match[0].lower() for match in needed if match} <= pins
-    assert any("--constraint /src/constraints.txt" in rest for word, rest in steps() if word == "RUN")
+    assert any(
+        "--constraint /src/constraints.txt" in rest for word, rest in steps() if word == "RUN"
+    )
 
 
 def test_no_other_registry_is_named() -> None:
@@ -144,7 +178,9 @@ def test_no_other_registry_is_named() -> None:
 def test_process_runs_without_privileges() -> None:
     image = stages()[1]
     words = [word for word, _ in image]
-    made = next(rest.split()[-1] for word, rest in image if word == "RUN" and rest.startswith("useradd"))
+    made = next(
+        rest.split()[-1] for word, rest in image if word == "RUN" and rest.startswith("useradd")
+    )
     assert value("USER") == made and words.index("USER") < words.index("ENTRYPOINT")
 
 
@@ -152,14 +188,22 @@ def test_command_line_is_one_of_serve() -> None:
     words = [*json.loads(value("ENTRYPOINT")), *json.loads(value("CMD"))]
     assert words[:2] == ["prill", "serve"]
     command = COMMANDS["serve"]
-    derived, rest = derive(load_object(command.config), words[2:], command.words, prog="serve", dry_run=command.dry_run)
+    derived, rest = derive(
+        load_object(command.config), words[2:], command.words, prog="serve", dry_run=command.dry_run
+    )
     config: Any = derived.read(rest)[0]
     assert (config.host, str(config.port)) == ("0.0.0.0", value("EXPOSE"))
     assert value("EXPOSE") in value("HEALTHCHECK")
 
 
 def test_build_has_the_package_and_no_secrets() -> None:
-    for name in ("prill/__init__.py", "prill/evaluators", "evaluators/prompts/web_vision.md", "constraints.txt", "README.md"):
+    for name in (
+        "prill/__init__.py",
+        "prill/evaluators",
+        "evaluators/prompts/web_vision.md",
+        "constraints.txt",
+        "README.md",
+    ):
         assert not is_ignored(name), name
     for name in (
         ".git/config",
@@ -174,16 +218,33 @@ def test_build_has_the_package_and_no_secrets() -> None:
 
 
 @pytest.mark.slow
-def test_image_serves_a_judge_and_stops(served: tuple[subprocess.Popen[str], str, dict[str, str]]) -> None:
+def test_image_serves_a_judge_and_stops(
+    served: tuple[subprocess.Popen[str], str, dict[str, str]],
+) -> None:
     process, port, environment = served
-    probe = [word.replace(value("EXPOSE"), port) for word in json.loads(value("HEALTHCHECK").partition("CMD ")[2])]
+    probe = [
+        word.replace(value("EXPOSE"), port)
+        for word in json.loads(value("HEALTHCHECK").partition("CMD ")[2])
+    ]
     deadline = time.monotonic() + 60
     while subprocess.run(probe, env=environment, capture_output=True, check=False).returncode:
-        assert process.poll() is None and time.monotonic() < deadline, process.stderr and process.stderr.read()
+        assert process.poll() is None and time.monotonic() < deadline, (
+            process.stderr and process.stderr.read()
+        )
         time.sleep(0.2)
     address = f"http://127.0.0.1:{port}/v1/score"
     body = json.dumps(
-        {"items": [{"trajectory": {"id": "a", "task": {"goal": "g"}, "final": {"text": "truth=success"}}}]}
+        {
+            "items": [
+                {
+                    "trajectory": {
+                        "id": "a",
+                        "task": {"goal": "g"},
+                        "final": {"text": "truth=success"},
+                    }
+                }
+            ]
+        }
     ).encode()
     headers = {"content-type": "application/json"}
     with pytest.raises(urllib.error.HTTPError, match="401"):

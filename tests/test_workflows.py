@@ -1,4 +1,6 @@
-"""CI, hooks and CONTRIBUTING call what exists: targets of the Makefile, scripts, the versions that constraints.txt pins."""
+"""CI, hooks and CONTRIBUTING call what exists: targets of the Makefile, scripts, the versions that
+constraints.txt pins.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-CALLERS = (*sorted((ROOT / ".github/workflows").glob("*.yml")), ROOT / ".ci/run", ROOT / "CONTRIBUTING.md", ROOT / "README.md")
+CALLERS = (
+    *sorted((ROOT / ".github/workflows").glob("*.yml")),
+    ROOT / ".ci/run",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "README.md",
+)
 
 
 def targets() -> set[str]:
@@ -25,12 +32,25 @@ def test_called_targets_exist(caller: Path) -> None:
 
 
 def test_no_index_is_named() -> None:
-    texts = {path: path.read_text(encoding="utf-8") for path in (*CALLERS, ROOT / ".github/dependabot.yml")}
-    assert not [path for path, text in texts.items() if re.search(r"index-url|INDEX_URL|repository-url", text)]
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for path in (*CALLERS, ROOT / ".github/dependabot.yml")
+    }
+    assert not [
+        path
+        for path, text in texts.items()
+        if re.search(r"index-url|INDEX_URL|repository-url", text)
+    ]
 
 
 def test_hooks_check_as_lint_does() -> None:
     hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
-    pinned = re.search(r"^ruff==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    pinned = re.search(
+        r"^ruff==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert pinned and f"ruff-pre-commit\n    rev: v{pinned[1]}\n" in hooks
-    assert re.findall(r"^      - id: (.+)$", hooks, re.MULTILINE) == ["ruff-check", "ruff-format", "typos"]
+    assert re.findall(r"^      - id: (.+)$", hooks, re.MULTILINE) == [
+        "ruff-check",
+        "ruff-format",
+        "typos",
+    ]
