@@ -78,7 +78,8 @@ def _again(kind: type[PrillError], words: tuple[Any, ...], state: dict[str, Any]
 
 
 class UsageError(PrillError):
-    """The call has invalid arguments.
+    """The call cannot be carried out: an invalid argument or setting, or a file that cannot be
+    used.
 
     Args:
         message: What is wrong, and what to do.

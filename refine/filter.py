@@ -143,8 +143,8 @@ class KeptStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFact:
-    """What became of one step. `label` is what the judge said of it, or of its attempt; `why` is
-    empty for one that is kept.
+    """The fate of one step. `label` is the judge's, of the step or its attempt; `why` is empty for
+    a kept step.
     """
 
     id: str
@@ -158,7 +158,7 @@ class StepFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filtered:
-    """What a filter kept and lost.
+    """The kept and lost steps of a filter.
 
     `steps` are kept; `rejected` are those that the judge found bad and no other rule dropped, which
     preferences are made of. `facts` has every step once. `attempts` counts the trajectories,

@@ -132,8 +132,8 @@ def make_key(evaluator: Evaluator, trajectory: Trajectory) -> str:
 
 
 class JudgeFaults:
-    """What a judge raised that is not an error of prill: a bug, which costs its trajectory, not the
-    run. Each is told once.
+    """Unexpected exceptions of a judge: each costs its trajectory, not the run, and is logged
+    once.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ class BusyError(Exception):
 
 
 class FairQueue(Generic[_T]):
-    """What waits, by client: clients take turns, and what one client sent keeps its order."""
+    """A queue in which clients take turns; each client's requests keep their order."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, deque[_T]] = OrderedDict()

@@ -151,9 +151,7 @@ class _Job:
 
 @dataclass(slots=True)
 class Judging:
-    """Judges what requests bring: reads them, asks the judge, and counts where answers came
-    from.
-    """
+    """Handles scoring requests: parses them, asks the judge, and counts the sources of answers."""
 
     judge_queue: JudgeQueue
     parser: RequestParser
@@ -172,8 +170,7 @@ class Judging:
         work: Callable[[bytes, RequestParser], _T],
         kept: Callable[[_T], Iterable[Trajectory]] | None = None,
     ) -> _T:
-        """What `work` makes of a request's body; in a thread where there is much to decode, or
-        files may be read.
+        """Parses a request's body with `work`, in a thread if the body is large or names files.
 
         The request then holds the memory that the decoded body may take, and afterwards that of the
         trajectories that `kept` names: their pictures are files. Raises InputError and BusyError.

@@ -60,7 +60,7 @@ class BoundedConnection(H11Protocol):
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses what is no HTTP."""
+        """Refuses malformed HTTP."""
         body = problem("http", "this is no HTTP request that can be read")
         headers = [
             ("content-type", "application/json"),

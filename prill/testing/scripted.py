@@ -104,7 +104,7 @@ class ReplayEnvironment:
         return self.trajectory.observations[0]
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The next state, and whether it is the last; the last one again when there are no more."""
+        """Returns the next state and whether it is the last; then the last one again."""
         self.actions.append(action)
         states = self.trajectory.observations
         return states[min(len(self.actions), len(states) - 1)], len(self.actions) >= len(states) - 1

@@ -61,7 +61,7 @@ class Base:
 
     @property
     def tokenizer(self) -> Any:
-        """What turns text to tokens."""
+        """The tokenizer."""
         return getattr(self.reader, "tokenizer", self.reader)
 
     @property
