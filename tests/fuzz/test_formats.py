@@ -29,6 +29,7 @@ from tests.datasets.formats import (
     test_aitw,
     test_androidworld,
     test_atif,
+    test_messages,
     test_online_mind2web,
     test_openai_batch,
     test_openai_responses,
@@ -229,6 +230,18 @@ def atif(root: Path) -> Sample:
     return sample
 
 
+def messages(root: Path) -> Sample:
+    module = test_messages
+    calls = [module.reply(module.uses(str(i), "computer", input)) for i, (input, _) in enumerate(module.ACTIONS)]
+    whole = [module.USER, *calls, module.result("0", module.says("done"), module.image()), module.reply(module.says("Bought."))]
+    sample = Sample(root, stays=frozenset({"a", "c", "run"}))
+    sample.rows(root / "runs.jsonl", *({"id": id, "messages": whole, "tools": [module.COMPUTER]} for id in "abc"))
+    (root / "run.json").write_bytes(as_json(whole))
+    (root / "a" / "images").mkdir(parents=True)
+    sample.rows(root / "a" / "transcript.jsonl", *whole)
+    return sample
+
+
 def mind2web(root: Path) -> Sample:
     module = test_mind2web_format
     root.mkdir()
@@ -326,6 +339,7 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "aitw": ("aitw", aitw),
     "androidworld": ("androidworld", androidworld),
     "atif": ("atif", atif),
+    "messages": ("messages", messages),
     "mind2web": ("mind2web", mind2web),
     "online-mind2web": ("online-mind2web", online_mind2web),
     "openai-batch": ("openai-batch", openai_batch),
