@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,11 @@ class FormatConfig(PartConfig):
         return {option.name: option for option in options}
 
     @classmethod
+    def knows(cls, name: str) -> bool:
+        """Whether a word names a format, and not the file that is to be read."""
+        return ":" in name or name in FORMATS.names()
+
+    @classmethod
     def names_with(cls, option: str) -> list[str]:
         """The formats that have an option."""
         return [name for name in FORMATS.entries if option in cls.options_for({"name": name})]
@@ -83,23 +89,44 @@ FormatLike = FormatConfig | str | Mapping[str, Any]
 
 
 def open_recording(
-    format: FormatLike, source: str | os.PathLike[str]
+    format: FormatLike | None,
+    source: str | os.PathLike[str],
+    *,
+    goal: str | None = None,
+    goals: Mapping[str, str] | None = None,
 ) -> tuple[Iterator[Trajectory | BadLine], Iterator[LabelRecord | BadLine]]:
     """The trajectories of a recording, and its labels, each read when asked for.
 
     Args:
-        format: Its format, by name or with options.
+        format: Its format, by name or with options; None: recognised by the content.
         source: The folder or file.
+        goal: The goal of each run whose recording has none.
+        goals: Goals of such runs by their id, or the id of their task; these come before `goal`.
 
     Raises:
-        UsageError: There is no such format, or it has no such option.
+        UsageError: There is no such format, it has no such option, or the content does not tell which it is.
     """
-    described = FormatConfig.read(format, "format")
+    described = FormatConfig.read(format_of(source) if format is None else format, "format")
     load = FORMATS.maker(described.name)
     first = next(iter(list_options(load)))
     options = read_options(load, {first: source, **described.options}, f"format {described.name!r}", place="format.")
     options[first] = source
-    return load(**options), _labels(load, source)
+    return _with_goals(load(**options), goal, goals or {}), _labels(load, source)
+
+
+def _with_goals(
+    items: Iterator[Trajectory | BadLine], goal: str | None, goals: Mapping[str, str]
+) -> Iterator[Trajectory | BadLine]:
+    """The items with a goal each; a run without one is broken."""
+    from prill.io.store import BadLine
+
+    for item in items:
+        if isinstance(item, BadLine) or item.task.goal.strip():
+            yield item
+        elif text := goals.get(item.id) or goals.get(item.task.id) or goal:
+            yield replace(item, task=replace(item.task, goal=text))
+        else:
+            yield BadLine(item.id, item.id, "the recording has no goal; give one for all, or a file of goals by id", b"")
 
 
 def _labels(load: Any, source: str | os.PathLike[str]) -> Iterator[LabelRecord | BadLine]:

@@ -19,6 +19,7 @@ from prill.datasets.reading.chat import ChatMessage, ContentPart, ToolCall, conv
 from prill.datasets.reading.computer_action import COMPLETED, FINAL_TYPES, NAME, ComputerActions
 from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
 from prill.datasets.reading.records import date_in, decode_json, read_record
+from prill.datasets.reading.sources import Source
 from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
@@ -99,6 +100,11 @@ class _Document:
     session_id: str | None = None
     trajectory_id: str | None = None
     final_metrics: _Totals | None = None
+
+
+def recognise(source: Source) -> bool:
+    """Documents that state a version of ATIF."""
+    return source.has(lambda file: _MARK in file.head and {"schema_version", "steps"} <= file.keys, "*.json")
 
 
 def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:

@@ -19,6 +19,7 @@ from prill.datasets.formats.openai_responses import parse_response, to_trajector
 from prill.datasets.reading.chat import ChatMessage, Conversation, conversation
 from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, read_rows
+from prill.datasets.reading.sources import Source
 from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine, read_lines
@@ -92,6 +93,11 @@ class _Reply:
 class _Kind:
     custom_id: object = None
     body: object = None
+
+
+def recognise(source: Source) -> bool:
+    """Rows of requests with a `custom_id`."""
+    return source.has(lambda file: {"custom_id", "body"} <= file.keys, "*.jsonl", "*.jsonl.gz")
 
 
 def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:

@@ -20,6 +20,7 @@ from prill.actions.ending import with_claim
 from prill.datasets.reading.chat import ChatMessage, conversation
 from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, read_rows
+from prill.datasets.reading.sources import Source
 from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
@@ -117,6 +118,16 @@ class _Env:
 class _Episode:
     traces: tuple[_Trace, ...]
     env: _Env = _Env()
+
+
+def recognise(source: Source) -> bool:
+    """Rollouts with prompt and completion, or episodes with traces."""
+    return source.has(lambda file: {"prompt", "completion"} <= file.keys or _has_traces(file.value), _RESULTS, _TRACES)
+
+
+def _has_traces(value: object) -> bool:
+    traces = value.get("traces") if isinstance(value, dict) else None
+    return isinstance(traces, list) and bool(traces) and isinstance(traces[0], dict) and "nodes" in traces[0]
 
 
 def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:

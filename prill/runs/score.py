@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated, Any, overload
 from msgspec import Meta
 
 from prill.config.values import Config, get_name
+from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.evaluators.combine import Savings, cascade_inside, savings
 from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike, make_run_judge
@@ -23,7 +25,17 @@ from prill.io.store import Item, read_verdicts
 from prill.io.tables import Verdicts
 from prill.models.registry import ModelConfig, ModelLike
 from prill.protocols import Evaluator
-from prill.runs.base import TrajectoryFiles, VerdictFile, kept_transcripts, opened_folders, run_budget, synchronous
+from prill.runs.base import (
+    FormatOption,
+    GoalOption,
+    GoalsOption,
+    Recordings,
+    VerdictFile,
+    kept_transcripts,
+    opened_folders,
+    run_budget,
+    synchronous,
+)
 from prill.runs.cautions import fitted_on, hard_scores, left_out, strangers, unknown_keys, weaker_second
 from prill.runs.plan import RunPlan, plan_judging, seconds_each
 from prill.scoring import scorer as scoring
@@ -36,11 +48,14 @@ from prill.types import EvaluatorInfo
 class ScoreConfig(Config):
     """What `prill score` does: judge trajectory files into a verdict file, which a later run continues."""
 
-    trajectories: TrajectoryFiles
+    trajectories: Recordings
     output: Annotated[str | Path, Meta(description="verdict file; a run that was stopped resumes there; or -")]
     judge: Annotated[JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")]
     model: Annotated[ModelLike | None, Meta(description="model that the judge asks, unless it names another")] = None
     budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
+    format: FormatOption = None
+    goal: GoalOption = None
+    goals: GoalsOption = None
     concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
     processes: Annotated[int, Meta(ge=1, description="processes that judge a shard each")] = 1
     engine: Annotated[EngineLike | None, Meta(description="ray: workers of a cluster, or of this machine")] = None
@@ -104,9 +119,11 @@ async def _score_files(
         UsageError: The configuration cannot be carried out, or nothing could be read.
         EndpointError: The model's endpoint takes no call.
     """
-    trajectories = _prepared(config)
     engine = make_engine(config.engine) if config.engine is not None else None
-    with run_budget(config.budget_usd, file=str(config.output), begin_again=not config.resume):
+    with (
+        _opened(config) as trajectories,
+        run_budget(config.budget_usd, file=str(config.output), begin_again=not config.resume),
+    ):
         judge = make_run_judge(config.judge, model=config.model, concurrency=config.concurrency, trajectories=trajectories)
         tally = await score_files(
             trajectories,
@@ -182,8 +199,10 @@ score = synchronous(score_async)
 
 def plan_score(config: ScoreConfig) -> RunPlan:
     """What the run would do and ask of models, found out without a call. Raises UsageError."""
-    trajectories = _prepared(config)
-    with run_budget(config.budget_usd, file=str(config.output), begin_again=not config.resume, planned=True):
+    with (
+        _opened(config) as trajectories,
+        run_budget(config.budget_usd, file=str(config.output), begin_again=not config.resume, planned=True),
+    ):
         judge = make_run_judge(config.judge, model=config.model, concurrency=config.concurrency, trajectories=trajectories)
         keys = lasting_keys(config.output, retry_unscored=config.retry_unscored) if config.resume else {}
         model, prices = priced_model(config.judge, config.model)
@@ -204,10 +223,14 @@ def priced_model(judge: JudgeLike, model: ModelLike | None) -> tuple[str | None,
     return (name if isinstance(name, str) or name is None else None), prices if isinstance(prices, str) else None
 
 
-def _prepared(config: ScoreConfig) -> list[str]:
-    trajectories = opened_folders(config.trajectories)
-    check_output(config.output, "verdicts", trajectories, continued=config.resume)
-    return trajectories
+@contextmanager
+def _opened(config: ScoreConfig) -> Iterator[list[str]]:
+    """The trajectory files; those of recordings in another format are there during the block only."""
+    check_output(config.output, "verdicts", config.trajectories, continued=config.resume)
+    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (paths, _):
+        trajectories = opened_folders(paths)
+        check_output(config.output, "verdicts", trajectories, continued=config.resume)
+        yield trajectories
 
 
 def _shard(config: ScoreConfig) -> Shard | None:
