@@ -8,62 +8,19 @@ Without `input`, a response says what the agent did and not what it saw.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 
-import msgspec
-
-from prill.actions.ending import with_claim
-from prill.datasets.reading.chat import LOOKS, conversation
 from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import read_record
-from prill.datasets.reading.responses import COMPUTER, messages, read_call
+from prill.datasets.reading.responses import Response, is_item, is_response, parse_response, to_trajectory
 from prill.datasets.reading.sources import Document, Source, read_documents
-from prill.datasets.reading.tool_calls import screen_size
-from prill.errors import InputError
 from prill.io.store import BadLine
-from prill.types import Platform, Task, Trajectory
+from prill.types import Trajectory
 
-_DESKTOPS = frozenset({"mac", "windows", "ubuntu", "linux"})  # the preview's `environment`
 _PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
-
-
-@dataclass(frozen=True)
-class _Usage:
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-@dataclass(frozen=True)
-class _Problem:
-    message: str | None = None
-    code: str | None = None
-
-
-@dataclass(frozen=True)
-class Response:
-    """What the API gave, with the fields of the request that are next to it."""
-
-    output: list[object]
-    input: str | list[object] | None = None
-    id: str | None = None
-    previous_response_id: str | None = None
-    model: str | None = None
-    tools: list[object] | None = None
-    usage: _Usage | None = None
-    error: _Problem | None = None
-    created_at: float | None = None
-
-
-@dataclass(frozen=True)
-class _Request:
-    input: str | list[object] | None = None
-    previous_response_id: str | None = None
-    model: str | None = None
-    tools: list[object] | None = None
 
 
 def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
@@ -87,24 +44,6 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
 def recognise(source: Source) -> bool:
     """A response with its output, or an item that only this API has."""
     return source.has(_is_ours, *_PATTERNS)
-
-
-def is_response(value: object) -> bool:
-    """Whether a value is a response, with its request or alone."""
-    if not isinstance(value, dict) or "custom_id" in value:
-        return False
-    inner = value.get("response")
-    if isinstance(inner, dict) and isinstance(inner.get("output"), list):
-        return True
-    return isinstance(value.get("output"), list) and (
-        value.get("object") == "response" or ("type" not in value and ("input" in value or "previous_response_id" in value))
-    )
-
-
-def is_item(value: object) -> bool:
-    """Whether a value is an item that messages of other APIs do not have."""
-    type_ = value.get("type") if isinstance(value, dict) else None
-    return isinstance(type_, str) and (type_ == "reasoning" or type_.endswith(("_call", "_call_output")))
 
 
 def _is_ours(file: Source) -> bool:
@@ -160,80 +99,5 @@ def _chains(document: Document) -> Iterator[tuple[str, _Run | BadLine]]:
         yield place, _Run(response.id or name, tuple(reversed(chain)))
 
 
-def parse_response(value: object) -> Response:
-    """A response, with what was asked of the model next to it or in `request`. Raises InputError."""
-    inner = value.get("response") if isinstance(value, dict) else None
-    try:
-        if not isinstance(value, Mapping) or not isinstance(inner, dict):
-            return msgspec.convert(value, Response)
-        request = msgspec.convert(value.get("request", value.get("responses_create_params", {})), _Request)
-        response = msgspec.convert(inner, Response)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise InputError(str(error)) from None
-    return replace(
-        response,
-        input=request.input,
-        previous_response_id=response.previous_response_id or request.previous_response_id,
-        model=response.model or request.model,
-        tools=response.tools or request.tools,
-    )
-
-
 def _trajectory(run: _Run, images: RecordImages) -> Trajectory:
     return to_trajectory(run.id, run.responses, images)
-
-
-def to_trajectory(id: str, responses: tuple[Response, ...], images: RecordImages) -> Trajectory:
-    """The trajectory of responses that follow one another.
-
-    Raises:
-        InputError: An item or a picture is broken.
-    """
-    items = [part for response in responses for part in (_items(response.input, "user"), _items(response.output, "assistant"))]
-    flat = [item for part in items for item in part]
-    tools = next((response.tools for response in reversed(responses) if response.tools), [])
-    size = screen_size(tools)
-    chat = conversation(messages(flat), images, size, goal="", read=read_call, looks=LOOKS, measured=True)
-    last = responses[-1]
-    usages = [response.usage for response in responses if response.usage]
-    metadata: dict[str, object] = {}
-    for name, counts in (
-        ("prompt_tokens", [usage.input_tokens for usage in usages]),
-        ("completion_tokens", [usage.output_tokens for usage in usages]),
-    ):
-        if any(count is not None for count in counts):
-            metadata[name] = sum(count or 0 for count in counts)
-    if date := _date(responses[0].created_at):
-        metadata["date"] = date
-    if last.id:
-        metadata["response_id"] = last.id
-    error = last.error and (last.error.message or last.error.code)
-    return Trajectory(
-        id=id,
-        task=Task(goal=chat.goal, platform=_platform(tools, flat)),
-        agent=last.model,
-        steps=chat.steps,
-        final=chat.final,
-        answer=chat.answer,
-        metadata=with_claim(metadata, chat.claimed),
-        error=error or None,
-    )
-
-
-def _items(value: str | list[object] | None, role: str) -> list[object]:
-    return [{"role": role, "content": value}] if isinstance(value, str) else value or []
-
-
-def _platform(tools: list[object], items: list[object]) -> Platform:
-    environments = {tool.get("environment") for tool in tools if isinstance(tool, dict)}
-    if any(isinstance(environment, str) and environment in _DESKTOPS for environment in environments):
-        return "desktop"
-    is_computer = any(isinstance(item, dict) and item.get("type") == COMPUTER for item in items)
-    return "web" if is_computer else "other"
-
-
-def _date(seconds: float | None) -> str | None:
-    try:
-        return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return None

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import msgspec
 
-from prill.datasets.reading.chat import ChatMessage, ContentPart, Screen, ToolCall
+from prill.actions.ending import with_claim
+from prill.datasets.reading.chat import LOOKS, ChatMessage, ContentPart, Screen, ToolCall, conversation
 from prill.datasets.reading.computer_action import scroll_direction
-from prill.datasets.reading.tool_calls import fraction, parsed, tool_action
+from prill.datasets.reading.images import RecordImages
+from prill.datasets.reading.tool_calls import fraction, parsed, screen_size, tool_action
 from prill.errors import InputError
-from prill.types import Action
+from prill.types import Action, Platform, Task, Trajectory
 
 COMPUTER = "computer_call"
 _CALL, _OUTPUT = "_call", "_output"
@@ -24,6 +27,7 @@ _NOT_SHOWN = frozenset({"id", "type", "status", "call_id", "output", "outputs", 
     *("pending_safety_checks", "agent", "name", "arguments", "input", "action")
 }
 _Item = dict[str, object]
+_DESKTOPS = frozenset({"mac", "windows", "ubuntu", "linux"})  # the preview's `environment`
 
 
 @dataclass(frozen=True)
@@ -180,3 +184,133 @@ def _records(items: list[object]) -> Iterator[_Item]:
 
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
+
+
+@dataclass(frozen=True)
+class _Usage:
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class _ResponseError:
+    message: str | None = None
+    code: str | None = None
+
+
+@dataclass(frozen=True)
+class Response:
+    """What the API gave, with the fields of the request that are next to it."""
+
+    output: list[object]
+    input: str | list[object] | None = None
+    id: str | None = None
+    previous_response_id: str | None = None
+    model: str | None = None
+    tools: list[object] | None = None
+    usage: _Usage | None = None
+    error: _ResponseError | None = None
+    created_at: float | None = None
+
+
+@dataclass(frozen=True)
+class _Request:
+    input: str | list[object] | None = None
+    previous_response_id: str | None = None
+    model: str | None = None
+    tools: list[object] | None = None
+
+
+def is_response(value: object) -> bool:
+    """Whether a value is a response, with its request or alone."""
+    if not isinstance(value, dict) or "custom_id" in value:
+        return False
+    inner = value.get("response")
+    if isinstance(inner, dict) and isinstance(inner.get("output"), list):
+        return True
+    return isinstance(value.get("output"), list) and (
+        value.get("object") == "response" or ("type" not in value and ("input" in value or "previous_response_id" in value))
+    )
+
+
+def is_item(value: object) -> bool:
+    """Whether a value is an item that messages of other APIs do not have."""
+    type_ = value.get("type") if isinstance(value, dict) else None
+    return isinstance(type_, str) and (type_ == "reasoning" or type_.endswith(("_call", "_call_output")))
+
+
+def parse_response(value: object) -> Response:
+    """A response, with what was asked of the model next to it or in `request`. Raises InputError."""
+    inner = value.get("response") if isinstance(value, dict) else None
+    try:
+        if not isinstance(value, Mapping) or not isinstance(inner, dict):
+            return msgspec.convert(value, Response)
+        request = msgspec.convert(value.get("request", value.get("responses_create_params", {})), _Request)
+        response = msgspec.convert(inner, Response)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InputError(str(error)) from None
+    return replace(
+        response,
+        input=request.input,
+        previous_response_id=response.previous_response_id or request.previous_response_id,
+        model=response.model or request.model,
+        tools=response.tools or request.tools,
+    )
+
+
+def to_trajectory(id: str, responses: tuple[Response, ...], images: RecordImages) -> Trajectory:
+    """The trajectory of responses that follow one another.
+
+    Raises:
+        InputError: An item or a picture is broken.
+    """
+    items = [
+        part for response in responses for part in (_as_items(response.input, "user"), _as_items(response.output, "assistant"))
+    ]
+    flat = [item for part in items for item in part]
+    tools = next((response.tools for response in reversed(responses) if response.tools), [])
+    size = screen_size(tools)
+    chat = conversation(messages(flat), images, size, goal="", read=read_call, looks=LOOKS, measured=True)
+    last = responses[-1]
+    usages = [response.usage for response in responses if response.usage]
+    metadata: dict[str, object] = {}
+    for name, counts in (
+        ("prompt_tokens", [usage.input_tokens for usage in usages]),
+        ("completion_tokens", [usage.output_tokens for usage in usages]),
+    ):
+        if any(count is not None for count in counts):
+            metadata[name] = sum(count or 0 for count in counts)
+    if date := _date(responses[0].created_at):
+        metadata["date"] = date
+    if last.id:
+        metadata["response_id"] = last.id
+    error = last.error and (last.error.message or last.error.code)
+    return Trajectory(
+        id=id,
+        task=Task(goal=chat.goal, platform=_platform(tools, flat)),
+        agent=last.model,
+        steps=chat.steps,
+        final=chat.final,
+        answer=chat.answer,
+        metadata=with_claim(metadata, chat.claimed),
+        error=error or None,
+    )
+
+
+def _as_items(value: str | list[object] | None, role: str) -> list[object]:
+    return [{"role": role, "content": value}] if isinstance(value, str) else value or []
+
+
+def _platform(tools: list[object], items: list[object]) -> Platform:
+    environments = {tool.get("environment") for tool in tools if isinstance(tool, dict)}
+    if any(isinstance(environment, str) and environment in _DESKTOPS for environment in environments):
+        return "desktop"
+    is_computer = any(isinstance(item, dict) and item.get("type") == COMPUTER for item in items)
+    return "web" if is_computer else "other"
+
+
+def _date(seconds: float | None) -> str | None:
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 
 import pytest
 
-from prill.datasets.formats import FORMATS, format_of, recognise
-from prill.errors import UsageError
+from prill.datasets.formats import recognise
 from tests.fuzz.test_formats import SAMPLES
 
 UNRECOGNISED = {"screenshots"}  # a folder of pictures tells nothing
