@@ -57,10 +57,13 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
         Ways(
-            "a.jsonl -o v.jsonl --judge modular --captioner vlm --captioner.model m --no-transcripts --processes 2",
+            "a.jsonl -o v.jsonl --judge modular --captioner vlm --captioner.model m --no-transcripts --processes 2 "
+            "--format mind2web --format.scores s.pkl --goal tea",
             """
             trajectories = ["a.jsonl"]
             output = "v.jsonl"
+            goal = "tea"
+            format = {name = "mind2web", scores = "s.pkl"}
             transcripts = false
             processes = 2
             [judge]
@@ -75,6 +78,8 @@ WAYS: dict[str, list[Ways]] = {
                 judge={"name": "modular", "captioner": {"name": "vlm", "model": "m"}},
                 transcripts=False,
                 processes=2,
+                format=prill.FormatConfig("mind2web", scores="s.pkl"),
+                goal="tea",
             ),
         ),
     ],
@@ -518,6 +523,11 @@ WAYS: dict[str, list[Ways]] = {
             "webarena in -o out",
             "format = 'webarena'\nsource = 'in'\noutput = 'out'",
             lambda: prill.ConvertConfig(format="webarena", source="in", output=Path("out")),
+        ),
+        Ways(
+            "tests -o out --goals g.json --goal tea",
+            "source = 'tests'\noutput = 'out'\ngoals = 'g.json'\ngoal = 'tea'",
+            lambda: prill.ConvertConfig(source="tests", output="out", goals=Path("g.json"), goal="tea"),
         ),
     ],
     "agree": [
