@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import pickle
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -35,6 +36,7 @@ from tests.datasets.formats import (
     test_verifiers,
     test_webarena,
 )
+from tests.datasets.written.reading import WRITTEN
 from tests.papers.mind2web import test_format as test_mind2web_format
 
 from .edits import as_json, attempt, edited_bytes, edited_json, edited_value, edits, fuzzed
@@ -228,6 +230,24 @@ def atif(root: Path) -> Sample:
     return sample
 
 
+def browser_use(root: Path) -> Sample:
+    root.mkdir()
+    old = json.loads((WRITTEN / "browser_use/old.json").read_bytes())
+    old["history"][0]["state_message"] = "<user_request>Buy tea</user_request>"
+    (root / "two.json").write_bytes(as_json(old))
+    history = json.loads((WRITTEN / "browser_use/long.json").read_bytes())["history"]
+    rows = [history[0], history[1], history[10]]
+    for row in rows:
+        row["state_message"] = "<user_request>Buy tea</user_request>" + row["state_message"][-400:]
+    one = {"history": [rows[0]]}
+    (root / "one.json").write_bytes(as_json(one))
+    (root / "three.json").write_bytes(as_json({"history": rows}))
+    sample = Sample(root, stays=frozenset({"one"}))
+    sample.json(root / "two.json")
+    sample.json(root / "three.json")
+    return sample
+
+
 def mind2web(root: Path) -> Sample:
     module = test_mind2web_format
     root.mkdir()
@@ -316,6 +336,7 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "aitw": ("aitw", aitw),
     "androidworld": ("androidworld", androidworld),
     "atif": ("atif", atif),
+    "browser-use": ("browser-use", browser_use),
     "mind2web": ("mind2web", mind2web),
     "online-mind2web": ("online-mind2web", online_mind2web),
     "openai-batch": ("openai-batch", openai_batch),
