@@ -1,7 +1,8 @@
 """Readers for recordings of other tools, one format a module.
 
 A module has `load(source)`, which gives trajectories, and `load_labels(source)` where the format carries labels; further
-parameters of `load` are options of the format. See CONTRIBUTING.md.
+parameters of `load` are options of the format. `recognise(source: Source) -> bool` says by the content whether a file or folder
+is of the format; without it the format is read only when it is named. See CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prill.config.registry import Option, Registry, RegistryEntry, list_options, read_options
 from prill.config.values import PartConfig
+from prill.datasets.reading.sources import Source
+from prill.errors import UsageError
 
 if TYPE_CHECKING:
     from prill.io.store import BadLine
@@ -40,6 +44,9 @@ FORMATS = Registry(
         "online-mind2web": RegistryEntry("Online-Mind2Web result folders, version 1 or 2", f"{_HERE}.online_mind2web:load"),
         "openai-batch": RegistryEntry(
             "OpenAI batch files: requests, and the replies beside them", f"{_HERE}.openai_batch:load"
+        ),
+        "openai-responses": RegistryEntry(
+            "OpenAI Responses: lists of items, or responses joined by previous_response_id", f"{_HERE}.openai_responses:load"
         ),
         "osworld": RegistryEntry("OSWorld result folders with traj.jsonl", f"{_HERE}.osworld:load"),
         "screenshots": RegistryEntry(
@@ -97,3 +104,36 @@ def _labels(load: Any, source: str | os.PathLike[str]) -> Iterator[LabelRecord |
     """The labels of a format that has some; looked for only when the trajectories were read."""
     if (load_labels := getattr(sys.modules[load.__module__], "load_labels", None)) is not None:
         yield from load_labels(source)
+
+
+def recognise(path: str | os.PathLike[str]) -> list[str]:
+    """The names of the formats whose readers know a file or folder as theirs; empty for one that nobody knows."""
+    source = Source(path)
+    found = []
+    for name in FORMATS.names():
+        test = getattr(sys.modules[FORMATS.maker(name).__module__], "recognise", None)
+        if test is not None and test(source):
+            found.append(name)
+    return found
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """The format of a recording.
+
+    Args:
+        path: The file or folder.
+
+    Raises:
+        UsageError: There is no such file, no format knows it, or several do.
+    """
+    if not Path(path).exists():
+        raise UsageError(f"{path}: no such file or folder")
+    found = recognise(path)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(f"{path}: could be of the formats {', '.join(found)}; say which one", parameters=("format",))
+    raise UsageError(
+        f"{path}: of no known format; name one of {', '.join(FORMATS.names())}, or file.py:function of your own",
+        parameters=("format",),
+    )

@@ -270,7 +270,7 @@ def _trace_trajectory(trace: _Trace, env: str, images: RecordImages) -> Trajecto
     data = trace.task.data
     messages, branches = _last_branch(trace)
     prompt = data.prompt if isinstance(data.prompt, str) else None
-    chat = conversation(messages, images, screen_size(trace.tools), goal=prompt)
+    chat = conversation(messages, images, screen_size(trace.tools), goal=prompt or None)
     example = data.id or trace.task.key or ("" if data.idx is None else str(data.idx))
     metadata = {
         "env_id": env or None,

@@ -32,6 +32,7 @@ from tests.datasets.formats import (
     test_atif,
     test_online_mind2web,
     test_openai_batch,
+    test_openai_responses,
     test_osworld,
     test_verifiers,
     test_webarena,
@@ -275,6 +276,15 @@ def openai_batch(root: Path) -> Sample:
     return sample
 
 
+def openai_responses(root: Path) -> Sample:
+    module = test_openai_responses
+    sample = Sample(root, stays=frozenset({"a", "c", "run"}))
+    calls = [module.call(*(action for action, _ in module.ACTIONS)), module.shown(), module.said("Bought.")]
+    sample.rows(root / "runs.jsonl", *({**module.response(id, *calls), "input": "Buy tea"} for id in "abc"))
+    (root / "run.json").write_bytes(as_json([module.USER, *calls]))
+    return sample
+
+
 def osworld(root: Path) -> Sample:
     row = test_osworld.row
     actions: list[Any] = [
@@ -340,6 +350,7 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "mind2web": ("mind2web", mind2web),
     "online-mind2web": ("online-mind2web", online_mind2web),
     "openai-batch": ("openai-batch", openai_batch),
+    "openai-responses": ("openai-responses", openai_responses),
     "osworld": ("osworld", osworld),
     "screenshots": ("screenshots", screenshots),
     "verifiers": ("verifiers", verifiers),
