@@ -3,7 +3,7 @@
 A step of the file is what the model said in one reply: several actions with one result and one element each, and one picture
 from before the first. Each action becomes a step; the later ones have no picture of their own, and what was not carried out
 any more (there are fewer results than actions) is left out. The goal stands in `state_message` between `<user_request>` tags,
-and beside it what the agent was shown of the page; older files have neither, so their goal must be given.
+and beside it what the agent was shown of the page; older files have neither, and their goal is empty.
 
 Verdicts are labels and no part of the trajectory: `success`, which the agent says of itself (source `self-report`), and
 `judgement`, of browser-use's own judge (source `llm-judge`). (browser-use/browser-use, browser_use/agent/views.py.)
@@ -14,23 +14,22 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
 
-from prill.datasets.reading.documents import Document, find_documents, unique_id
 from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
-from prill.datasets.reading.records import decode_json, read_record
+from prill.datasets.reading.records import as_record, iso_date, read_record
+from prill.datasets.reading.sources import Document, Source, read_documents
 from prill.datasets.reading.tool_calls import fraction, tool_action
-from prill.errors import InputError
 from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Point, Step, Task, Trajectory
 
 _log = logging.getLogger(__name__)
-_Made = TypeVar("_Made")
+_PATTERNS = ("*.json", "*.json.gz")
+_BEGIN = re.compile(rb'\s*\{\s*"history"\s*:\s*\[\s*\{\s*"(?:model_output|result|state|metadata|state_message)"\s*:')
 # Names that mean something else, or nothing, elsewhere.
 _KINDS = {
     "switch": "focus_tab",
@@ -136,58 +135,58 @@ class _History:
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file's first bytes begin a history: its only key, and the keys of its first step."""
-    return (
-        re.match(rb'\s*\{\s*"history"\s*:\s*\[\s*\{\s*"(?:model_output|result|state|metadata|state_message)"\s*:', head)
-        is not None
-    )
+    """Whether a file's first bytes begin a history: its only key, and a key of its first step."""
+    return _BEGIN.match(head) is not None
 
 
-def load(
-    source: str | PathLike[str], *, images: str | PathLike[str] | None = None, goal: str | None = None
-) -> Iterator[Trajectory | BadLine]:
+def recognise(source: Source) -> bool:
+    """By the first keys of a file."""
+    return source.has(_is_ours, *_PATTERNS)
+
+
+def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
     """The run of a file, or of every history below a folder; the id is the file's path without suffix.
 
-    `goal` is for files that have none. A picture is sought where the file says, if that is browser-use's folder for temporary
-    files, then under its own name in `screenshots/` beside the file. What is found nowhere is left out, with one warning.
-    Pictures inside a file are written to the folder `images`; without one, to a temporary folder, and go when the next run is
-    asked for.
+    The goal of files that have none is empty. A picture is sought where the file says, if that is browser-use's folder for
+    temporary files, then under its own name in `screenshots/` beside the file. What is found nowhere is left out, with one
+    warning. Pictures inside a file are written to the folder `images`; without one, to a temporary folder, and go when the
+    next run is asked for.
     """
-    ids, missing = set[str](), 0
+    warned = False
     with image_store(images) as store:
-        for found in _documents(source):
-            if isinstance(found, BadLine):
-                yield found
+        for document in read_documents(source, _is_ours, *_PATTERNS):
+            if isinstance(document, BadLine):
+                yield document
                 continue
-            unpacked = RecordImages(store, found.path.parent)
-            reader = _Reader(found.path.parent, unpacked)
-            yield _read(found, lambda history: reader.trajectory(unique_id(found.name, ids), history, goal))  # noqa: B023 - called at once
+            unpacked = RecordImages(store, document.path.parent)
+            reader = _Reader(document.path.parent, unpacked)
+            yield read_record(document.place, partial(_trajectory, document, reader))
             unpacked.next_record()
-            if reader.missing and not missing:
-                _log.warning("%s: screenshots are missing, the first is %s", found.path, reader.missing[0])
-            missing += len(reader.missing)
+            if reader.missing and not warned:
+                _log.warning("%s: pictures are missing, the first is %s", document.place, reader.missing[0])
+                warned = True
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     """What the agent says of its success (source `self-report`), and the verdict of browser-use's judge (`llm-judge`)."""
-    ids = set[str]()
-    for found in _documents(source):
-        if isinstance(found, BadLine):
-            yield found
+    for document in read_documents(source, _is_ours, *_PATTERNS):
+        if isinstance(document, BadLine):
+            yield document
             continue
-        labels = _read(found, lambda history: list(_labels(unique_id(found.name, ids), history)))  # noqa: B023 - called at once
-        if isinstance(labels, BadLine):
-            yield labels
-        else:
-            yield from labels
+        history = read_record(document.place, partial(_history, document))
+        yield from [history] if isinstance(history, BadLine) else _labels(document.name, history)
 
 
-def _documents(source: str | PathLike[str]) -> Iterator[Document | BadLine]:
-    return find_documents(source, (".json", ".json.gz"), looks_like, 'JSON files of browser-use that begin with "history"')
+def _is_ours(source: Source) -> bool:
+    return looks_like(source.head)
 
 
-def _read(document: Document, make: Callable[[_History], _Made]) -> _Made | BadLine:
-    return read_record(str(document.path), lambda: make(decode_json(document.read(), _History)))
+def _history(document: Document) -> _History:
+    return as_record(document.records[0][1], _History)
+
+
+def _trajectory(document: Document, reader: _Reader) -> Trajectory:
+    return reader.trajectory(document.name, _history(document))
 
 
 def _labels(id: str, history: _History) -> Iterator[LabelRecord]:
@@ -209,11 +208,10 @@ class _Reader:
         self._folder, self._images = folder, images
         self.missing: list[str] = []
 
-    def trajectory(self, id: str, history: _History, goal: str | None) -> Trajectory:
+    def trajectory(self, id: str, history: _History) -> Trajectory:
         items = history.history
-        goal = next((request for item in items if (request := _first(_REQUEST, item.state_message))), None) or goal
-        if not goal:
-            raise InputError("no <user_request> in a state_message, so there is no goal: give it (goal)")
+        # Later messages hold words of pages before the request; the first does not.
+        goal = next((request for item in items if (request := _first(_REQUEST, item.state_message))), "")
         steps: list[Step] = []
         words: str | None = None  # what the action before brought to light
         for item in items:
@@ -233,7 +231,7 @@ class _Reader:
             steps=tuple(steps),
             final=final,
             answer=steps[-1].action.value if steps and steps[-1].action.is_final else None,
-            metadata={"date": date} if times and (date := _date(times[0])) else {},
+            metadata={"date": date} if times and (date := iso_date(times[0])) else {},
             error=next((r.error for r in last.result if r.error), None) if last and last.model_output is None else None,
         )
 
@@ -338,12 +336,3 @@ def _seen(result: _Result) -> str | None:
 def _first(pattern: re.Pattern[str], text: str | None) -> str | None:
     match = pattern.search(text) if text else None
     return match[1] if match else None
-
-
-def _date(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return None

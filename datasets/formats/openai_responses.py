@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from os import PathLike
 
@@ -19,7 +18,7 @@ import msgspec
 from prill.actions.ending import with_claim
 from prill.datasets.reading.chat import LOOKS, conversation
 from prill.datasets.reading.images import RecordImages, image_store
-from prill.datasets.reading.records import read_record
+from prill.datasets.reading.records import iso_date, read_record
 from prill.datasets.reading.responses import COMPUTER, messages, read_call
 from prill.datasets.reading.sources import Document, Source, read_documents
 from prill.datasets.reading.tool_calls import screen_size
@@ -203,7 +202,7 @@ def to_trajectory(id: str, responses: tuple[Response, ...], images: RecordImages
     ):
         if any(count is not None for count in counts):
             metadata[name] = sum(count or 0 for count in counts)
-    if date := _date(responses[0].created_at):
+    if date := iso_date(responses[0].created_at):
         metadata["date"] = date
     if last.id:
         metadata["response_id"] = last.id
@@ -230,10 +229,3 @@ def _platform(tools: list[object], items: list[object]) -> Platform:
         return "desktop"
     is_computer = any(isinstance(item, dict) and item.get("type") == COMPUTER for item in items)
     return "web" if is_computer else "other"
-
-
-def _date(seconds: float | None) -> str | None:
-    try:
-        return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return None

@@ -212,6 +212,8 @@ def _document(path: Path, name: str) -> Document:
         return Document(path, name, ((str(path), msgspec.json.decode(data)),))
     except UNREADABLE as error:
         whole = str(error)
+    if data.lstrip().split(b"\n", 1)[0].strip() in (b"{", b"["):  # a document over several lines, broken off
+        raise InputError(whole)
     records: list[tuple[str, object]] = []
     broken: list[BadLine] = []
     for number, line in enumerate(data.split(b"\n"), 1):

@@ -8,7 +8,6 @@ import gzip
 import io
 import json
 import pickle
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from prill.datasets.formats.browser_use import load, load_labels, looks_like
+from prill.datasets.formats.browser_use import load, load_labels, looks_like, recognise
+from prill.datasets.reading.sources import Source
 from prill.errors import UsageError
 from prill.io.store import BadLine, encode
 from prill.types import LabelRecord
@@ -63,9 +64,9 @@ def test_actions_of_today_are_read() -> None:
 
 
 def test_actions_of_old_versions_are_read() -> None:
-    run = one(load(FILES / "old.json", goal="Buy tea"))
+    run = one(load(FILES / "old.json"))
     assert rows(run) == OLD, "the action after the page changed was not carried out"
-    assert (run.task.goal, run.answer, run.metadata["date"]) == ("Buy tea", "Bought.", "2023-11-14T22:13:21Z")
+    assert (run.task.goal, run.answer, run.metadata["date"]) == ("", "Bought.", "2023-11-14T22:13:21Z")
     assert run.steps[0].thought == "Unknown\n\nstep 1\n\nsearch"
 
 
@@ -75,7 +76,7 @@ def test_only_first_action_has_the_picture() -> None:
     assert first.observation.screenshot == str(FILES / "screenshots/step_2.png")
     assert first.thought and first.thought.startswith("fill the form\n\nSuccess - so far")
     assert (second.observation.screenshot, second.observation.text, second.thought) == (None, "Typed 'green tea'", None)
-    old = one(load(FILES / "old.json", goal="x"))
+    old = one(load(FILES / "old.json"))
     assert old.steps[0].observation.screenshot and not old.steps[1].observation.screenshot
 
 
@@ -109,11 +110,6 @@ def test_verdicts_are_labels_only(tmp_path: Path) -> None:
         "old": True,
         "short": True,
     }
-
-
-def test_goal_is_asked_for_where_there_is_none() -> None:
-    (item,) = load(FILES / "old.json")
-    assert isinstance(item, BadLine) and "no goal" in item.problem
 
 
 def test_later_words_of_a_page_are_no_goal(tmp_path: Path) -> None:
@@ -158,15 +154,15 @@ def test_middle_of_an_element_counts_unscrolled(tmp_path: Path) -> None:
 def test_folder_passes_other_files_over(tmp_path: Path) -> None:
     shutil.copytree(FILES, tmp_path / "runs")
     (tmp_path / "runs" / "other.json").write_text('{"history": "of art"}')
-    assert set(all_read(load(tmp_path, goal="x"))) == {"runs/broken", "runs/long", "runs/old", "runs/short"}
-    with pytest.raises(UsageError, match="expected JSON files of browser-use"):
+    assert set(all_read(load(tmp_path))) == {"runs/broken", "runs/long", "runs/old", "runs/short"}
+    with pytest.raises(UsageError, match="no file of this format"):
         list(load(tmp_path / "runs" / "screenshots"))
 
 
 @pytest.mark.parametrize("name", ["short", "long", "broken", "old"])
 def test_a_cut_file_is_a_broken_record(name: str, tmp_path: Path) -> None:
     data = (FILES / f"{name}.json").read_bytes()
-    assert looks_like(data[:65536])
+    assert looks_like(data[:65536]) and recognise(Source(FILES / f"{name}.json"))
     (tmp_path / "cut.json").write_bytes(data[: len(data) // 2])
     (item,) = load(tmp_path)
     assert isinstance(item, BadLine) and "truncated" in item.problem
