@@ -38,6 +38,7 @@ FORMATS = Registry(
         "androidworld": RegistryEntry("AndroidWorld runs with oracle rewards", f"{_HERE}.androidworld:load"),
         "atif": RegistryEntry("Agent Trajectory Interchange Format, JSON", f"{_HERE}.atif:load"),
         "browser-use": RegistryEntry("browser-use histories (save_history)", f"{_HERE}.browser_use:load"),
+        "inspect": RegistryEntry("Inspect logs (.eval, or JSON)", f"{_HERE}.inspect:load"),
         "mind2web": RegistryEntry(
             "Mind2Web and MT-Mind2Web, JSON: tasks, or conversations of several turns", "prill.papers.mind2web.format:load"
         ),

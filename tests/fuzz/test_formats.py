@@ -8,6 +8,8 @@ import gzip
 import io
 import json
 import pickle
+import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -248,6 +250,41 @@ def browser_use(root: Path) -> Sample:
     return sample
 
 
+def inspect(root: Path) -> Sample:
+    """A log whose entries are edited, one of an archive, and the archive itself."""
+    root.mkdir()
+    shutil.copy(WRITTEN / "inspect/old-broken.eval", root / "one.eval")
+    shutil.copy(WRITTEN / "inspect/old-broken.eval", root / "two.eval")
+    sample = Sample(root, stays=frozenset({"one/broken/1/1"}))
+    sample.bytes(root / "two.eval")
+    with zipfile.ZipFile(WRITTEN / "inspect/old-long.eval") as log:
+        (name,) = (name for name in log.namelist() if name.startswith("samples/"))
+        long = json.loads(log.read(name))
+    kept = {key: value for key, value in long.items() if key not in ("events", "scores")}
+    pool = {"samples/a_epoch_1/messages/0.json": kept["messages"], "samples/a_epoch_1/attachments/0.json": ["x"] * 9}
+    shell = {"id": "a", "epoch": 1, "message_refs": [[0, 3], [5, 8]], "target": "x", "scores": {"s": {"value": {"x": "C"}}}}
+
+    def packed(entries: dict[str, bytes]) -> bytes:
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, data in entries.items():
+                archive.writestr(name, data)
+        return file.getvalue()
+
+    def edited(change: bytes) -> bytes:
+        scored = {**kept, "scores": {"s": {"value": "C", "explanation": "so"}}, "limit": {"type": "time"}}
+        entries: dict[str, bytes] = {name: as_json(value) for name, value in pool.items()}
+        entries["header.json"] = as_json({"eval": {"model": "m", "task": "t", "created": "2026-01-01T00:00:00+00:00"}})
+        entries["samples/long_epoch_1.json"] = as_json(scored)
+        entries["samples/a_epoch_1/sample.json"] = as_json(shell)
+        name = [*entries][change[-1] % len(entries)]
+        return packed({**entries, name: edited_json(json.loads(entries[name]), change)})
+
+    (root / "three.eval").write_bytes(packed({"header.json": b"{}"}))
+    sample.files.append((root / "three.eval", edited))
+    return sample
+
+
 def mind2web(root: Path) -> Sample:
     module = test_mind2web_format
     root.mkdir()
@@ -346,6 +383,7 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "androidworld": ("androidworld", androidworld),
     "atif": ("atif", atif),
     "browser-use": ("browser-use", browser_use),
+    "inspect": ("inspect", inspect),
     "mind2web": ("mind2web", mind2web),
     "online-mind2web": ("online-mind2web", online_mind2web),
     "openai-batch": ("openai-batch", openai_batch),
