@@ -41,6 +41,8 @@ FORMATS = Registry(
         "messages": RegistryEntry(
             "messages of Anthropic's API or of chat completions: lists, lines, run folders", f"{_HERE}.messages:load"
         ),
+        "browser-use": RegistryEntry("browser-use histories (save_history)", f"{_HERE}.browser_use:load"),
+        "inspect": RegistryEntry("Inspect logs (.eval, or JSON)", f"{_HERE}.inspect:load"),
         "mind2web": RegistryEntry(
             "Mind2Web and MT-Mind2Web, JSON: tasks, or conversations of several turns", "prill.papers.mind2web.format:load"
         ),

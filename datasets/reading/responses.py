@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -16,6 +15,7 @@ from prill.actions.ending import with_claim
 from prill.datasets.reading.chat import LOOKS, ChatMessage, ContentPart, Screen, ToolCall, conversation
 from prill.datasets.reading.computer_action import scroll_direction
 from prill.datasets.reading.images import RecordImages
+from prill.datasets.reading.records import iso_date
 from prill.datasets.reading.tool_calls import fraction, parsed, screen_size, tool_action
 from prill.errors import InputError
 from prill.types import Action, Platform, Task, Trajectory
@@ -280,7 +280,7 @@ def to_trajectory(id: str, responses: tuple[Response, ...], images: RecordImages
     ):
         if any(count is not None for count in counts):
             metadata[name] = sum(count or 0 for count in counts)
-    if date := _date(responses[0].created_at):
+    if date := iso_date(responses[0].created_at):
         metadata["date"] = date
     if last.id:
         metadata["response_id"] = last.id
@@ -307,10 +307,3 @@ def _platform(tools: list[object], items: list[object]) -> Platform:
         return "desktop"
     is_computer = any(isinstance(item, dict) and item.get("type") == COMPUTER for item in items)
     return "web" if is_computer else "other"
-
-
-def _date(seconds: float | None) -> str | None:
-    try:
-        return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return None

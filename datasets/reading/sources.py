@@ -185,6 +185,22 @@ def read_documents(
     Raises:
         UsageError: There is no such file, or none of the format.
     """
+    for path, name in find_files(source, is_ours, *patterns):
+        document = read_record(str(path), partial(_document, path, name))
+        if isinstance(document, BadLine):
+            yield document
+            continue
+        yield from document.broken
+        if document.records:
+            yield document
+
+
+def find_files(source: str | os.PathLike[str], is_ours: Callable[[Source], bool], *patterns: str) -> Iterator[tuple[Path, str]]:
+    """A file, or the files below a folder that are of a format, each with its path below the source without the ending.
+
+    Raises:
+        UsageError: There is no such file, or none of the format.
+    """
     root = Path(source)
     if not root.exists():
         raise UsageError(f"{source}: no such file or folder")
@@ -194,14 +210,7 @@ def read_documents(
         if root.is_dir() and not (path.is_file() and is_ours(Source(path, root))):
             continue
         found = True
-        name = _without_suffix(path.relative_to(root).as_posix() if root.is_dir() else path.name)
-        document = read_record(str(path), partial(_document, path, name))
-        if isinstance(document, BadLine):
-            yield document
-            continue
-        yield from document.broken
-        if document.records:
-            yield document
+        yield path, _without_suffix(path.relative_to(root).as_posix() if root.is_dir() else path.name)
     if not found:
         raise UsageError(f"{source}: no file of this format is in it")
 
@@ -212,6 +221,8 @@ def _document(path: Path, name: str) -> Document:
         return Document(path, name, ((str(path), msgspec.json.decode(data)),))
     except UNREADABLE as error:
         whole = str(error)
+    if data.lstrip().split(b"\n", 1)[0].strip() in (b"{", b"["):  # a document over several lines, broken off
+        raise InputError(whole)
     records: list[tuple[str, object]] = []
     broken: list[BadLine] = []
     for number, line in enumerate(data.split(b"\n"), 1):
@@ -228,6 +239,6 @@ def _document(path: Path, name: str) -> Document:
 
 
 def _without_suffix(name: str) -> str:
-    for suffix in (".gz", ".json", ".jsonl"):
+    for suffix in (".gz", ".json", ".jsonl", ".eval", ".zip"):
         name = name.removesuffix(suffix)
     return name

@@ -8,6 +8,8 @@ import gzip
 import io
 import json
 import pickle
+import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -37,6 +39,7 @@ from tests.datasets.formats import (
     test_verifiers,
     test_webarena,
 )
+from tests.datasets.written.reading import WRITTEN
 from tests.papers.mind2web import test_format as test_mind2web_format
 
 from .edits import as_json, attempt, edited_bytes, edited_json, edited_value, edits, fuzzed
@@ -242,6 +245,59 @@ def messages(root: Path) -> Sample:
     return sample
 
 
+def browser_use(root: Path) -> Sample:
+    root.mkdir()
+    old = json.loads((WRITTEN / "browser_use/old.json").read_bytes())
+    old["history"][0]["state_message"] = "<user_request>Buy tea</user_request>"
+    (root / "two.json").write_bytes(as_json(old))
+    history = json.loads((WRITTEN / "browser_use/long.json").read_bytes())["history"]
+    rows = [history[0], history[1], history[10]]
+    for row in rows:
+        row["state_message"] = "<user_request>Buy tea</user_request>" + row["state_message"][-400:]
+    one = {"history": [rows[0]]}
+    (root / "one.json").write_bytes(as_json(one))
+    (root / "three.json").write_bytes(as_json({"history": rows}))
+    sample = Sample(root, stays=frozenset({"one"}))
+    sample.json(root / "two.json")
+    sample.json(root / "three.json")
+    return sample
+
+
+def inspect(root: Path) -> Sample:
+    """A log whose entries are edited, one of an archive, and the archive itself."""
+    root.mkdir()
+    shutil.copy(WRITTEN / "inspect/old-broken.eval", root / "one.eval")
+    shutil.copy(WRITTEN / "inspect/old-broken.eval", root / "two.eval")
+    sample = Sample(root, stays=frozenset({"one/broken/1/1"}))
+    sample.bytes(root / "two.eval")
+    with zipfile.ZipFile(WRITTEN / "inspect/old-long.eval") as log:
+        (name,) = (name for name in log.namelist() if name.startswith("samples/"))
+        long = json.loads(log.read(name))
+    kept = {key: value for key, value in long.items() if key not in ("events", "scores")}
+    pool = {"samples/a_epoch_1/messages/0.json": kept["messages"], "samples/a_epoch_1/attachments/0.json": ["x"] * 9}
+    shell = {"id": "a", "epoch": 1, "message_refs": [[0, 3], [5, 8]], "target": "x", "scores": {"s": {"value": {"x": "C"}}}}
+
+    def packed(entries: dict[str, bytes]) -> bytes:
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, data in entries.items():
+                archive.writestr(name, data)
+        return file.getvalue()
+
+    def edited(change: bytes) -> bytes:
+        scored = {**kept, "scores": {"s": {"value": "C", "explanation": "so"}}, "limit": {"type": "time"}}
+        entries: dict[str, bytes] = {name: as_json(value) for name, value in pool.items()}
+        entries["header.json"] = as_json({"eval": {"model": "m", "task": "t", "created": "2026-01-01T00:00:00+00:00"}})
+        entries["samples/long_epoch_1.json"] = as_json(scored)
+        entries["samples/a_epoch_1/sample.json"] = as_json(shell)
+        name = [*entries][change[-1] % len(entries)]
+        return packed({**entries, name: edited_json(json.loads(entries[name]), change)})
+
+    (root / "three.eval").write_bytes(packed({"header.json": b"{}"}))
+    sample.files.append((root / "three.eval", edited))
+    return sample
+
+
 def mind2web(root: Path) -> Sample:
     module = test_mind2web_format
     root.mkdir()
@@ -340,6 +396,8 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "androidworld": ("androidworld", androidworld),
     "atif": ("atif", atif),
     "messages": ("messages", messages),
+    "browser-use": ("browser-use", browser_use),
+    "inspect": ("inspect", inspect),
     "mind2web": ("mind2web", mind2web),
     "online-mind2web": ("online-mind2web", online_mind2web),
     "openai-batch": ("openai-batch", openai_batch),
