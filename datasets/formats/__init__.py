@@ -54,6 +54,7 @@ FORMATS = Registry(
         "openai-responses": RegistryEntry(
             "OpenAI Responses: lists of items, or responses joined by previous_response_id", f"{_HERE}.openai_responses:load"
         ),
+        "opentelemetry": RegistryEntry("OpenTelemetry traces of OpenInference or GenAI, JSON", f"{_HERE}.opentelemetry:load"),
         "osworld": RegistryEntry("OSWorld result folders with traj.jsonl", f"{_HERE}.osworld:load"),
         "screenshots": RegistryEntry(
             "pictures in a folder, or a JSON list of pictures with descriptions", f"{_HERE}.screenshots:load"

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 
 from prill.datasets.formats import FORMATS, agentoccam, agentrewardbench
+from prill.datasets.formats import opentelemetry as opentelemetry_format
 from prill.io.kinds import parse_object
 from prill.io.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
@@ -334,6 +335,31 @@ def openai_responses(root: Path) -> Sample:
     return sample
 
 
+def opentelemetry(root: Path) -> Sample:
+    root.mkdir()
+    for name in ("genai-long", "both-pictures", "openinference-short"):
+        shutil.copy(WRITTEN / f"otel/{name}.json", root)
+    sample = Sample(root)
+    (kept,) = (item.id for item in opentelemetry_format.load(root / "openinference-short.json"))
+    sample.stays = frozenset({kept})
+    sample.json(root / "genai-long.json")
+    sample.json(root / "both-pictures.json")
+    sample.rows(
+        root / "spans.jsonl", *map(json.loads, (WRITTEN / "otel/spans.jsonl").read_bytes().replace(b"0x", b"").splitlines())
+    )
+    messages = [{"role": "user", "parts": [{"type": "text", "content": "Go"}]}]
+    event = {"name": "gen_ai.evaluation.result", "attributes": {"gen_ai.evaluation.score.value": 0.5}}
+    held = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": messages, "gen_ai.output.messages": messages}
+    note = {"name": "x", "annotator_kind": "LLM", "result": {"score": 1.0}}
+    spans = [
+        {"traceId": "t", "spanId": "a", "name": "a", "startTimeUnixNano": 1, "attributes": held, "events": [event]},
+        {"traceId": "t", "spanId": "b", "attributes": {"openinference.span.kind": "EVALUATOR"}, "annotations": [note]},
+    ]
+    (root / "flat.json").write_bytes(as_json({"data": spans}))
+    sample.json(root / "flat.json")
+    return sample
+
+
 def osworld(root: Path) -> Sample:
     row = test_osworld.row
     actions: list[Any] = [
@@ -402,6 +428,7 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "online-mind2web": ("online-mind2web", online_mind2web),
     "openai-batch": ("openai-batch", openai_batch),
     "openai-responses": ("openai-responses", openai_responses),
+    "opentelemetry": ("opentelemetry", opentelemetry),
     "osworld": ("osworld", osworld),
     "screenshots": ("screenshots", screenshots),
     "verifiers": ("verifiers", verifiers),
