@@ -43,14 +43,19 @@ class Recording:
 
 
 def is_native(path: str | os.PathLike[str]) -> bool:
-    """Whether a file, or a folder, has trajectories or verdicts of prill's own; also what comes through a pipe."""
+    """Whether a file, or a folder, has trajectories or verdicts of prill's own; also what comes
+    through a pipe.
+    """
     if is_stream(path):
         return True
-    return Source(path).has(lambda file: any(map(_is_record, file.records)), "*.jsonl", "*.jsonl.gz")
+    return Source(path).has(
+        lambda file: any(map(_is_record, file.records)), "*.jsonl", "*.jsonl.gz"
+    )
 
 
 def recording_format(path: str | os.PathLike[str], format: FormatLike | None = None) -> str | None:
-    """The name of the format that a file or folder is to be read as; None where it is prill's own, or nobody's.
+    """The name of the format that a file or folder is to be read as; None where it is prill's own,
+    or nobody's.
 
     Args:
         path: The file or folder.
@@ -74,7 +79,8 @@ def opened_recordings(
     goal: str | None = None,
     goals: str | os.PathLike[str] | None = None,
 ) -> Iterator[tuple[list[str], list[Recording]]]:
-    """The paths, with a trajectory file in place of each recording of another format; these are gone after the block.
+    """The paths, with a trajectory file in place of each recording of another format; these are
+    gone after the block.
 
     Args:
         paths: Trajectory files, folders of them, and recordings.
@@ -112,7 +118,9 @@ def opened_recordings(
         yield opened, recordings
 
 
-def expect_trajectories(path: str | os.PathLike[str], format: str, report: ConversionReport) -> None:
+def expect_trajectories(
+    path: str | os.PathLike[str], format: str, report: ConversionReport
+) -> None:
     """Raises UsageError, with what is wrong, where nothing of a recording could be read."""
     if not report.trajectories:
         problems = "".join(f"\nleft out: {problem}" for problem in report.problems[:_MAX_PROBLEMS])
@@ -143,7 +151,9 @@ def read_goals(path: str | os.PathLike[str]) -> Mapping[str, str]:
             try:
                 row = msgspec.json.decode(line, type=_Goal)
             except UNREADABLE as error:
-                raise InputError(f"{path}:{number}: expected an object with id and goal: {error}") from None
+                raise InputError(
+                    f"{path}:{number}: expected an object with id and goal: {error}"
+                ) from None
             goals[row.id] = row.goal
     return goals
 
@@ -155,4 +165,6 @@ class _Goal:
 
 
 def _is_record(value: object) -> bool:
-    return isinstance(value, dict) and (isinstance(value.get("task"), dict) or isinstance(value.get("evaluator"), dict))
+    return isinstance(value, dict) and (
+        isinstance(value.get("task"), dict) or isinstance(value.get("evaluator"), dict)
+    )
