@@ -25,6 +25,7 @@ import msgspec
 
 from prill.datasets.reading.records import UNREADABLE
 from prill.datasets.reading.safe_pickle import StandIn, fields, load_pickle
+from prill.datasets.reading.sources import Source
 from prill.errors import InputError, MissingExtraError, UsageError
 from prill.io.store import BadLine, open_lines
 from prill.papers.mind2web.pages.conversations import without_pages
@@ -68,6 +69,19 @@ class _Turn(msgspec.Struct):
     website: str | None = None
     domain: str | None = None
     subdomain: str | None = None
+
+
+def recognise(source: Source) -> bool:
+    """Documents that begin with a task's id and text, or with a conversation's turns; they may be
+    too large to be parsed.
+    """
+    return source.has(_is_ours, "*.json", "*.json.gz")
+
+
+def _is_ours(file: Source) -> bool:
+    return b'"annotation_id"' in file.head and any(
+        key in file.head for key in (b'"confirmed_task"', b'"turns"')
+    )
 
 
 def load(
