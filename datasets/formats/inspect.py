@@ -281,9 +281,11 @@ def _of_archive(
         for name in archive.names:
             if _SAMPLE.fullmatch(name):
                 archive.next_record()
-                yield read_record(
-                    f"{path}:{name}", lambda name=name: make(log, header, _sample(archive, name))
-                )
+
+                def made(name: str = name) -> _Made:
+                    return make(log, header, _sample(archive, name))
+
+                yield read_record(f"{path}:{name}", made)
 
 
 def _document(path: Path) -> _Log:
