@@ -222,8 +222,8 @@ def appium_server(
     main, home = folder / "node_modules" / "appium" / "index.js", folder / "home"
     if not main.exists() or not (home / "node_modules" / "appium-uiautomator2-driver").is_dir():
         pytest.skip(
-            f"no Appium with its UiAutomator2 driver in {folder}: `make test-all` installs it, or set "
-            "PRILL_APPIUM_DIR"
+            f"no Appium with its UiAutomator2 driver in {folder}: `make test-all` installs it, or "
+            "set PRILL_APPIUM_DIR"
         )
 
     @contextmanager

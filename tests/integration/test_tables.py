@@ -126,7 +126,7 @@ def test_no_verdicts_are_a_table_too() -> None:
 
 
 def test_pandas_keeps_null_apart_from_false() -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed: make test-all installs it")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed: make test installs it")
     frame = table(VERDICTS, LABELS).to_pandas()
     assert list(frame.columns) == [*COLUMNS, "label"]
     assert frame["success"].tolist() == [True, False, pandas.NA]
