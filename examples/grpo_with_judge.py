@@ -11,7 +11,7 @@ import tempfile
 from typing import Any
 
 import prill
-from prill.models.local.torchvision import mend_torchvision
+from prill.models import mend_torchvision
 from prill.refine.rewards import TRLReward
 
 TASKS = ["Which button buys the tea?", "Which link leads to the cart?"]
