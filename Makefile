@@ -39,6 +39,8 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-all fuzz test-vllm test-frameworks lint docs wheel release constraints audit sbom clean browser adb
 
+# The codes that quote pages are drawn at random; a fixed key makes the figures repeat.
+demo: export PRILL_CODE_KEY := demo
 demo: $(VENV)/.installed
 	@# A judge fitted to the labels; each run is judged by one that was fitted without its task.
 	$(BIN)/prill fit $(SAMPLES)/trajectories.jsonl $(SAMPLES)/labels.jsonl -o out/demo/student.json \

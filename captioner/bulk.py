@@ -68,7 +68,7 @@ class CaptionTally(RunTally):
         self.note(f"{reason}: {problem}")
 
     def reject(self, line: BadLine) -> None:
-        """Counts a line that is no trajectory."""
+        """Counts a line that is not a trajectory."""
         self.broken += 1
         self.note(line.message)
 

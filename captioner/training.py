@@ -85,8 +85,8 @@ class TrainingSpec(Config):
 
 @dataclass(slots=True)
 class TrainingTally:
-    """What became of the pictures: `rows` in all, `mended` of them by a person, `dropped` by
-    reason; `asked` is the run.
+    """Counts of images: `rows` in all, `mended` of them by a person, `dropped` by reason; `asked`
+    is the run.
     """
 
     asked: CaptionTally
@@ -335,8 +335,8 @@ def without_fence(text: str) -> str:
 
 
 def image_hashes(path: str) -> NDArray[uint64]:
-    """What a picture looks like, in 256 bits: whether each of 16 x 16 places is darker than the one
-    to its right.
+    """A difference hash of 256 bits: whether each of 16 x 16 cells is darker than its right
+    neighbour.
 
     The difference hash of N. Krawetz ("Kind of like that", 2013) with four times as many bits,
     since pages of one site differ in little. Raises InputError.

@@ -62,7 +62,7 @@ class _Scales(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class VLMCaptioner:
-    """Captions a screenshot with a vision-language model, which is never told the goal.
+    """Captions a screenshot with a vision-language model that never sees the goal.
 
     A caption that is cut by `max_tokens`, also with twice as many, ends with `CUT`. The same
     picture is asked about once by one object (of the last 1,000); the model's own cache of replies,

@@ -32,9 +32,17 @@ from prill.refine.training.spec import TrainSpec, presets
 
 ROOT = Path(__file__).resolve().parents[1]
 # Where files outside docs/ stand on the site.
-OUTSIDE = {"benchmarks/RESULTS.md": "results.md"} | {
-    f"benchmarks/images/{path.name}": f"images/{path.name}"
-    for path in (ROOT / "benchmarks/images").glob("*.svg")
+OUTSIDE = {
+    "benchmarks/RESULTS.md": "results.md",
+    "papers/README.md": "papers/index.md",
+    **{
+        f"papers/{path.parent.name}/README.md": f"papers/{path.parent.name}.md"
+        for path in (ROOT / "papers").glob("*/README.md")
+    },
+    **{
+        f"benchmarks/images/{path.name}": f"images/{path.name}"
+        for path in (ROOT / "benchmarks/images").glob("*.svg")
+    },
 }
 _MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 _LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)#\s]+)")
@@ -62,7 +70,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         page.meta["hide"] = ["navigation"]
     elif page.file.src_uri.startswith("reference/api/"):
         page.meta["search"] = {"boost": 0.2}
-    elif page.file.src_uri.startswith(("how-to/", "tutorials/", "explanation/")):
+    elif page.file.src_uri.startswith(("how-to/", "tutorials/", "explanation/", "papers/")):
         page.meta["search"] = {"boost": 3}
     return mend_links(fill_tables(markdown), page.file.src_uri)
 

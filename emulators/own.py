@@ -68,7 +68,7 @@ class OwnEnvironmentConfig(GoalsConfig):
         return {**known, "options": {**options, **own} if isinstance(options, Mapping) else options}
 
     def table(self) -> dict[str, Any]:
-        """The configuration as a table of TOML has it."""
+        """The configuration as a TOML table."""
         table = super().table()
         options = table.pop("options", {})
         return {**table, **plain(options)}

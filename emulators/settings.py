@@ -72,7 +72,7 @@ def _no_model(model: ModelLike) -> LanguageModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Playing:
-    """What a run passes to its environment.
+    """Settings that a run passes to its environment.
 
     Attributes:
         images: The folder for screenshots.
@@ -168,8 +168,8 @@ class EnvironmentConfig(Config, ABC):
 
     @classmethod
     def read(cls, value: Any, path: str = "") -> Self:
-        """The configuration that a name or a table stands for, strictly; one that is made already
-        comes back as it is.
+        """Makes the configuration that a name or a table stands for; an existing one is returned
+        unchanged.
 
         Args:
             value: A name, a table with `name`, or a configuration.
@@ -204,7 +204,7 @@ class EnvironmentConfig(Config, ABC):
         return {key: inner for key, inner in table.items() if key != "name"}
 
     def table(self) -> dict[str, Any]:
-        """The configuration as a table of TOML has it."""
+        """The configuration as a TOML table."""
         return {"name": self.name, **super().table()}
 
     @abstractmethod

@@ -145,7 +145,7 @@ class GoalsConfig(EnvironmentConfig):
         )
 
     def table(self) -> dict[str, Any]:
-        """The configuration as a table of TOML has it."""
+        """The configuration as a TOML table."""
         table = super().table()
         if isinstance(self.tasks, tuple):
             table["tasks"] = [
@@ -191,9 +191,7 @@ class GoalsConfig(EnvironmentConfig):
 
 
 def task_contents(tasks: Mapping[str, Task]) -> dict[str, object]:
-    """What tells each task from another that has the same id in another file, or had it before an
-    edit.
-    """
+    """Fingerprints that tell tasks of equal ids apart, such as before and after an edit."""
     return {name: [task.goal, task.site, task.start_url] for name, task in tasks.items()}
 
 

@@ -93,7 +93,7 @@ class SelfReport(_WithoutModel):
 
 
 class LabelOracle(_WithoutModel):
-    """Gives the labels of one source as verdicts: the upper bound for whatever uses a judge.
+    """Returns the labels of one source as verdicts: the upper bound for any judge.
 
     Args:
         labels: The success by trajectory id. None, or no label: the verdict is unscored.
@@ -134,9 +134,7 @@ def oracle(
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSpec(Config):
-    """How a judge errs on purpose. The rates are those of the draws; on few trajectories what comes
-    out differs: count it.
-    """
+    """Error rates of a noisy judge. On few trajectories the realised rates differ."""
 
     false_positives: Annotated[
         float, Meta(ge=0, le=1, description="share of the failures that it calls successes")
@@ -159,8 +157,7 @@ class NoiseSpec(Config):
 
 
 class NoisyLabels(_WithoutModel):
-    """An oracle that errs on purpose: what a judge of known error rates would do to whatever uses
-    it.
+    """An oracle with errors at known rates.
 
     Whether it errs on a trajectory follows from its id and the seed, by SHA-256 (of like ids,
     simple checksums are far from evenly spread). `oracle` is any judge whose word is the truth.

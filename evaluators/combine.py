@@ -111,8 +111,7 @@ def opinion(verdict: Verdict) -> Opinion:
 
 
 class Vote(_Combined):
-    """One vote a judge: several judges, or samples of one. The score is the mean of the scores
-    given, whatever the rule.
+    """A vote of several judges, or of samples of one. The score is the mean of their scores.
 
     By `unanimous` a failure, by `any` a success, may therefore have a score on the other side of
     0.5.

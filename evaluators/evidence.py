@@ -77,9 +77,7 @@ def list_goals(task: Task) -> tuple[str, ...]:
 
 
 def request(trajectory: Trajectory) -> str:
-    """What was asked for and, where the record has it (`metadata["date"]`), when the agent
-    began.
-    """
+    """The goal and, where recorded (`metadata["date"]`), the start time."""
     block = asked_for(trajectory.task)
     date = trajectory.metadata.get("date")
     try:
@@ -354,9 +352,7 @@ def address(observation: Observation) -> str:
 
 
 def state_text(text: str, observation: Observation) -> str:
-    """What a state holds as text, under its address; captions that begin with the address lose
-    theirs.
-    """
+    """A state's text under its URL."""
     where = address(observation)
     return f"{where}\n" + text.removeprefix(f"{observation.url}\n") if where else text
 

@@ -25,7 +25,7 @@ PromptFiles = str | dict[str, str] | None
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a judge concluded; `make_verdict` makes a verdict of it.
+    """A judge's conclusion, from which `make_verdict` makes a verdict.
 
     Args:
         success: Whether the goal was reached.
@@ -105,8 +105,7 @@ class ClaimReader(Evaluator, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ModelJudge(ABC):
-    """What judges that ask a language model share: the prompts, the identity, and failures as
-    states.
+    """Base of judges that ask a language model: prompts, identity, and failures as states.
 
     A judge is a frozen dataclass. Its settings are a configuration of their own, its `spec`, which
     `info.params` records. Subclasses name themselves, the type of their spec, their prompt files
@@ -148,7 +147,7 @@ class ModelJudge(ABC):
 
     @cached_property
     def info(self) -> EvaluatorInfo:
-        """Changes whenever a verdict could."""
+        """Identifies the judge; changes whenever a verdict could."""
         prompt = content_hash(
             *(self.prompts[name].text for name in self._names()), *self._form_texts()
         )

@@ -61,7 +61,7 @@ PresetName = Literal["prill", "paper"]
 
 @dataclass(frozen=True, slots=True)
 class JudgePreset:
-    """What a preset decides. Raise `version` when one of these changes."""
+    """Settings of a preset. Raise `version` when one changes."""
 
     version: str
     form: ReplyFormat
@@ -145,7 +145,7 @@ class ModularSpec(VLMSpec):
 
 @dataclass(frozen=True, eq=False)
 class OutcomeJudge(ModelJudge):
-    """What both judges share: one prompt a platform, one call, one verdict.
+    """Base of `vlm` and `modular`: one prompt per platform, one call, one verdict.
 
     With `answer` False, actions lose the words of the agent's messages too; the paper's protocol
     keeps them where it hides the answer. Rewards are the paper's: 0 for each step, and for the last

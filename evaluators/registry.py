@@ -99,7 +99,7 @@ JUDGES = Registry(
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeWrappers:
-    """What can go around any judge, from the inside out."""
+    """Wrappers that apply to any judge, from the inside out."""
 
     mark_points: Annotated[
         bool, Meta(description="draw what the agent touched on the screenshots shown")
@@ -676,10 +676,10 @@ def noisy(
 
 
 def always_fail() -> Constant:
-    """Failure, whatever happened."""
+    """A judge that always says failure."""
     return Constant(False)
 
 
 def always_success() -> Constant:
-    """Success, whatever happened."""
+    """A judge that always says success."""
     return Constant(True)

@@ -220,7 +220,7 @@ class StepJudge(ModelJudge):
 def kept_steps(
     verdict: Verdict, threshold: float, *, stop_at_reached: bool = True
 ) -> tuple[int, ...]:
-    """Selects the steps that are worth learning from.
+    """Selects the steps worth imitating.
 
     Args:
         verdict: The verdict of a judge of steps. An unscored one keeps nothing.

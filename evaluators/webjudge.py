@@ -22,7 +22,7 @@ from prill.types import Findings, Task, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class KeyPoints:
-    """What must hold for a goal to count as reached."""
+    """The key points of a goal."""
 
     # Where the endpoint enforces schemas: a small model goes on listing until it is cut.
     key_points: Annotated[

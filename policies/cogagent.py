@@ -127,8 +127,8 @@ class CogAgent:
         return Step(observation, action, thought or None)
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """What `act` sends at that step, and the reply that it reads as the recorded action, with
-        the recorded thought.
+        """The prompt that `act` would send at that step, and the reply that stands for the recorded
+        action and thought.
 
         Raises:
             NoEvidenceError: There is no screenshot.
@@ -310,8 +310,8 @@ def _pressed(keys: str, operation: str) -> Action:
 
 
 def write_18b(action: Action, platform: Platform) -> str | None:
-    """The operation that `read_cogagent_18b` reads as this action; None where its language has
-    none.
+    """Writes an action as an operation that `read_cogagent_18b` parses back; None where the grammar
+    has none.
 
     A swipe is known by its direction alone: where it began is not said.
     """
@@ -350,8 +350,8 @@ def _way(action: Action) -> str | None:
 
 
 def write_9b(action: Action) -> str | None:
-    """The call that `read_cogagent_9b` reads as this action: the recorded one where that is such a
-    call. None without one.
+    """Writes an action as a call that `read_cogagent_9b` parses back; a recorded call is kept. None
+    without one.
     """
     for call in (action.text, _call_9b(action)):
         if call and _is_like(read_cogagent_9b(f"Grounded Operation: {call}"), action):

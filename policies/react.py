@@ -157,8 +157,8 @@ class React:
         return step
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """What `act` sends at that step, and the reply that it reads as the recorded action, with
-        the recorded thought.
+        """The prompt that `act` would send at that step, and the reply that stands for the recorded
+        action and thought.
 
         Raises:
             NoEvidenceError: The state has no text.
@@ -355,7 +355,7 @@ def numbered(text: str) -> NumberedText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReactTurn:
-    """What the agent is shown before one action; the parts of a worked example besides.
+    """One turn of the prompt, or of a worked example.
 
     `done` describes the last action; `advice` takes its place where there was none that could be
     read.
@@ -412,7 +412,7 @@ def build_messages(
 
 
 def prompt_hash(spec: ReactSpec, platform: Platform) -> str:
-    """Follows everything that is sent besides the turn itself."""
+    """The hash of everything sent besides the turn."""
     settings = repr((spec.reasoning, spec.may_give_up, spec.sites, spec.observation_tokens))
     return content_hash(load_prompt("prill.policies", _prompt(platform)).text, _source(), settings)
 

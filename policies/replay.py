@@ -77,7 +77,7 @@ class HumanReplay:
         self._steps.reset(task)
 
     async def act(self, observation: Observation) -> Step:
-        """The next recorded step, on the element as it is called now."""
+        """Returns the next recorded step, with the element's current number."""
         step = await self._steps.act(observation)
         return replace(step, action=relocated(step.action, observation.text or ""))
 
@@ -140,9 +140,7 @@ class ReplayPolicy:
         self._at = 0
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. A recorded step keeps its thought and action; its state is the one that is
-        seen now.
-        """
+        """Returns the next step: recorded thought and action, current observation."""
         move = self.moves[self._at] if self._at < len(self.moves) else Action("stop", "stop")
         self._at += 1
         return (

@@ -151,7 +151,7 @@ if TYPE_CHECKING:
     from prill.runs.watch import WatchConfig, watch, watch_async
     from prill.scoring.scorer import score_files, score_stream
 
-__version__ = "0.1.0"
+__version__ = "0.1.0a1"
 
 __all__ = [
     "AcceptConfig",

@@ -63,7 +63,7 @@ def install_command(extra: str) -> str:
 
 
 class PrillError(Exception):
-    """Base of all errors raised on purpose; the message is written for the user."""
+    """Base of all prill errors; messages are written for users."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # For another process: with the same words. The class may want something else than these to
@@ -78,7 +78,8 @@ def _again(kind: type[PrillError], words: tuple[Any, ...], state: dict[str, Any]
 
 
 class UsageError(PrillError):
-    """The call cannot be carried out as asked.
+    """The call cannot be carried out: an invalid argument or setting, or a file that cannot be
+    used.
 
     Args:
         message: What is wrong, and what to do.
@@ -107,15 +108,11 @@ class EndpointError(PrillError):
 
 
 class EndpointGoneError(EndpointError):
-    """The endpoint has answered nothing for a while, though many calls tried. The run may be taken
-    up when it is back.
-    """
+    """The endpoint has not answered for a while. The run can be resumed when it is back."""
 
 
 class AnswerPendingError(PrillError):
-    """The answer to a call is still to come, in a batch: there is no verdict yet, and no failure
-    (see `prill.batches`).
-    """
+    """The answer is pending in a batch: neither a verdict nor a failure (see `prill.batches`)."""
 
 
 class EnvironmentFailedError(PrillError):
@@ -135,7 +132,7 @@ class InputError(UnscoredError):
 
 
 class NoEvidenceError(UnscoredError):
-    """The trajectory does not hold what this evaluator looks at."""
+    """The trajectory lacks the evidence that the judge reads."""
 
     code = "no_evidence"
 
@@ -171,7 +168,7 @@ class TruncatedError(UnscoredError):
 
 
 class UnparsableError(UnscoredError):
-    """The reply holds no answer among those offered."""
+    """The reply contains none of the offered answers."""
 
     code = "parse"
 
@@ -189,6 +186,6 @@ class ContextTooLongError(UnscoredError):
 
 
 class BudgetSpentError(UnscoredError):
-    """The money limit is reached; the call was not made."""
+    """The budget is spent; the call was not made."""
 
     code = "budget"

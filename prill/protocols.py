@@ -55,7 +55,7 @@ class Token(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered.
+    """A model's reply.
 
     Args:
         text: The answer.
@@ -71,7 +71,7 @@ class Reply:
 
 
 class Form(Protocol):
-    """The shape of a reply."""
+    """The format of a reply."""
 
     @property
     def tagged(self) -> bool:
@@ -85,7 +85,7 @@ class Form(Protocol):
         ...
 
     def instructions(self, *, as_json: bool) -> str:
-        """Gives the sentence that tells the model how to answer.
+        """Returns the instruction that tells the model how to answer.
 
         Args:
             as_json: Ask for a JSON object, for an endpoint that enforces the schema or JSON.
@@ -115,7 +115,7 @@ class LanguageModel(Protocol):
 
     @property
     def name(self) -> str:
-        """What verdicts record as the model."""
+        """The name that verdicts record as the model."""
         ...
 
     async def complete(
@@ -146,8 +146,8 @@ class LanguageModel(Protocol):
 
 
 class SamplingLimits(TypedDict, total=False):
-    """What narrows the draw of the next token. What is absent does not narrow it, whatever the
-    model's own habits are.
+    """Sampling parameters for the next token. Absent ones are off, regardless of the model's
+    defaults.
 
     `top_p`: the likeliest tokens that hold so much probability; `top_k`: so many likeliest tokens
     (0: all); `repetition_penalty`: what has been said already is so many times less likely (1.0: no
@@ -161,7 +161,7 @@ class SamplingLimits(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one request may hold. None: not known.
+    """Limits of one request. None: unknown.
 
     Args:
         window: Tokens of request and reply together.
@@ -176,26 +176,26 @@ class Limits:
 
 @runtime_checkable
 class Adaptive(LanguageModel, Protocol):
-    """A model that finds out what its endpoint takes."""
+    """A model that adapts to what its endpoint accepts."""
 
     async def limits(self) -> Limits:
-        """How much one request may hold, as far as it is known by now."""
+        """The limits of one request known so far."""
         ...
 
     @property
     def unsupported_params(self) -> Sequence[str]:
-        """What was asked for and is left out, since the endpoint refused it: a sentence each."""
+        """Parameters omitted because the endpoint rejected them, one sentence each."""
         ...
 
 
 @runtime_checkable
 class SampledModel(LanguageModel, Protocol):
-    """A model that can also be drawn from."""
+    """A model that can also sample."""
 
     def sampled(
         self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]
     ) -> LanguageModel:
-        """Gives the same model at another temperature.
+        """Returns the same model at another temperature.
 
         Args:
             temperature: The temperature; 0 is greedy.
@@ -210,11 +210,11 @@ class SampledModel(LanguageModel, Protocol):
 
 @runtime_checkable
 class Bounded(Protocol):
-    """A model, or a judge that asks one, that knows how many calls it makes at once at most."""
+    """A model or judge with a limit on concurrent calls."""
 
     @property
     def concurrency(self) -> int:
-        """Most calls at once."""
+        """Maximum concurrent calls."""
         ...
 
 
@@ -223,18 +223,16 @@ class Remote(Protocol):
     """A model behind an endpoint that may be gone."""
 
     async def why_unreachable(self) -> str:
-        """Why no call can get there now; empty where it can. Asks for nothing that costs money."""
+        """Why the endpoint cannot be reached; empty where it can. Makes no billed call."""
         ...
 
 
 class Captioner(Protocol):
-    """Turns one observation into text. Never sees the goal: it would describe what was hoped
-    for.
-    """
+    """Turns one observation into text. It never sees the goal, which would bias the description."""
 
     @property
     def name(self) -> str:
-        """What verdicts record as the captioner, with the version of its engine."""
+        """The name that verdicts record as the captioner, with its engine's version."""
         ...
 
     async def __call__(self, observation: Observation) -> str:
@@ -254,10 +252,10 @@ class Captioner(Protocol):
 
 @runtime_checkable
 class RecordedCaptioner(Captioner, Protocol):
-    """A captioner that looks at no image: it gives what was recorded with the state."""
+    """A captioner that returns the recorded text of a state and reads no image."""
 
     def recorded(self, observation: Observation) -> str | None:
-        """Looks up the recorded text, without work.
+        """Returns the recorded text.
 
         Args:
             observation: What could be seen.
@@ -269,11 +267,13 @@ class RecordedCaptioner(Captioner, Protocol):
 
 
 class Evaluator(Protocol):
-    """Judges one trajectory. A failed judgement is an unscored verdict, never success=False."""
+    """Judges one trajectory. A failed judgement is an unscored verdict, never `success=False`."""
 
     @property
     def info(self) -> EvaluatorInfo:
-        """Name, version, model, prompt hash and settings: whatever could change a verdict."""
+        """Name, version, model, prompt hash and settings: everything that could change a
+        verdict.
+        """
         ...
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
@@ -305,7 +305,7 @@ class Evaluator(Protocol):
 
 @runtime_checkable
 class Estimator(Evaluator, Protocol):
-    """An evaluator that can say beforehand what a trajectory would cost."""
+    """A judge that can estimate the cost of a trajectory."""
 
     def estimate(self, trajectory: Trajectory) -> Usage:
         """Estimates what a verdict would cost.
@@ -324,7 +324,7 @@ class Estimator(Evaluator, Protocol):
 
 @runtime_checkable
 class Composite(Evaluator, Protocol):
-    """A judge made of others: a combination, or a judge that is shown something else."""
+    """A judge made of other judges: a combination or a wrapper."""
 
     @property
     def parts(self) -> Sequence[Evaluator]:
@@ -348,7 +348,7 @@ def every_judge(judge: Evaluator) -> Iterator[Evaluator]:
 
 
 def get_concurrency(judge: Evaluator) -> int | None:
-    """Gives the most calls at once of the models that a judge asks.
+    """Returns the maximum concurrent calls of a judge's models.
 
     Args:
         judge: The judge.
@@ -396,7 +396,7 @@ async def why_unreachable(judge: Evaluator) -> str:
 
 
 class RewardFunction(Protocol):
-    """What a scored verdict is worth to whoever trains an agent."""
+    """Turns a scored verdict into a reward."""
 
     def __call__(self, trajectory: Trajectory, verdict: Verdict, /) -> float | None:
         """Computes the reward of a scored verdict.
@@ -440,12 +440,12 @@ class Policy(Protocol):
 
 @runtime_checkable
 class Demonstrator(Policy, Protocol):
-    """An agent that can be taught by recorded steps: it tells what it would have been asked, and
-    what to answer.
+    """An agent that can be trained on recorded steps: it gives the prompt and the expected
+    reply.
     """
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """Puts a recorded step as a question and its answer.
+        """Turns a recorded step into a prompt and the expected reply.
 
         Args:
             trajectory: The recorded trajectory.
@@ -464,9 +464,7 @@ class Demonstrator(Policy, Protocol):
 
 @runtime_checkable
 class Learner(Policy, Protocol):
-    """An agent that can tell what it learned from an attempt. What it learned before, it was made
-    with.
-    """
+    """An agent that draws lessons from attempts. It receives earlier lessons when it is made."""
 
     async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
         """Draws a lesson from an attempt, for the next attempt at the same task.
@@ -524,7 +522,7 @@ class Environment(Protocol):
 
 @runtime_checkable
 class Locator(Protocol):
-    """An environment that can tell where on the screen an action will happen."""
+    """An environment that can locate an action on the screen."""
 
     async def locate(self, action: Action) -> Action:
         """Locates an action for the record, before it is carried out.
@@ -544,7 +542,7 @@ class Locator(Protocol):
 
 @runtime_checkable
 class Abridging(Protocol):
-    """An environment that shows agents more than is worth keeping."""
+    """An environment whose observations are shortened for the record."""
 
     def abridged(self, trajectory: Trajectory) -> Trajectory:
         """Shortens an episode for the record.
@@ -562,7 +560,7 @@ E = TypeVar("E", bound=Environment)
 
 
 class Work(Protocol):
-    """What is done with each shard of a long run. It can be pickled."""
+    """The work on one shard of a run; picklable."""
 
     async def __call__(self, part: bytes) -> bytes:
         """Does a shard of a long run, perhaps again after a worker died with it: it resumes.
@@ -577,12 +575,10 @@ class Work(Protocol):
 
 
 class Engine(Protocol):
-    """Workers elsewhere: other processes of this machine, or of a cluster. All of them see the same
-    files.
-    """
+    """Workers in other processes, here or in a cluster. All see the same files."""
 
     def start(self) -> int:
-        """Gets the workers ready.
+        """Starts the workers.
 
         Returns:
             How many workers there will be.
@@ -593,8 +589,8 @@ class Engine(Protocol):
         ...
 
     def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
-        """Runs the shards, all at the same time if it can. The shard of a worker that died is given
-        to another one.
+        """Runs the shards, all at the same time if it can. The shard of a dead worker goes to
+        another one.
 
         Args:
             work: What is done with each shard.
@@ -606,5 +602,5 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends all of it, whatever it is at; safe to call twice."""
+        """Stops all workers at once; safe to call twice."""
         ...

@@ -44,7 +44,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What the agent was asked to do.
+    """The task of an agent.
 
     Args:
         id: The task's id.
@@ -72,7 +72,7 @@ class _HoldsImage:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Observation(_HoldsImage):
-    """What could be seen at one moment. Every part is optional.
+    """A state of the screen. Every field is optional.
 
     Args:
         screenshot: The path of an image file, the bytes of an encoded image, or a PIL image. The
@@ -200,7 +200,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was spent.
+    """Calls, tokens, images and cost.
 
     Args:
         calls: Calls to models.
@@ -234,7 +234,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorInfo:
-    """Identifies a judge: whatever could change a verdict.
+    """Identifies a judge by everything that could change a verdict.
 
     Args:
         name: The judge's name.
@@ -291,7 +291,7 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class FrameGrade:
-    """What a frame shows, and how much it tells about the goal.
+    """A judge's description and grade of a frame.
 
     Args:
         states: The states that look like this, from 0, ascending.
@@ -307,7 +307,7 @@ class FrameGrade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What a judge found besides the outcome.
+    """Findings of a judge besides the outcome.
 
     Args:
         criteria: What the goal asks for.
@@ -329,7 +329,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opinion:
-    """What one judge of several said.
+    """The verdict of one of several judges.
 
     Args:
         judge: The judge's name.
@@ -424,7 +424,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class StepLabel:
-    """What a person says of one action.
+    """A person's label of one action.
 
     Args:
         index: The step, from 0.

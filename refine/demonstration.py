@@ -28,7 +28,7 @@ class Teacher(Protocol):
     """Puts recorded steps as lessons; every `Demonstrator` does."""
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """Puts a recorded step as a question and its answer.
+        """Turns a recorded step into a prompt and the expected reply.
 
         Args:
             trajectory: The recorded trajectory.

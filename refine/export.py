@@ -37,7 +37,7 @@ MANIFEST, PAGE, IMAGES = "manifest.json", "report.html", "images"
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSpec(Config):
-    """What is written.
+    """The output format.
 
     Raises:
         UsageError: A kind of rows is not known or named twice, or there is none.
@@ -71,9 +71,7 @@ class ExportSpec(Config):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What was written: rows by kind, the steps that gave none by reason, and a message for each of
-    these.
-    """
+    """Counts of written rows by kind and of steps without a row by reason, with messages."""
 
     rows: Mapping[str, int]
     lost: Mapping[str, int]
@@ -222,7 +220,7 @@ def export_rows(
 
 
 def figures(filtered: Filtered) -> dict[str, Any]:
-    """What was kept and lost, as manifests have it; `threshold` is the one that decided."""
+    """The counts for the manifest; `threshold` is the one applied."""
     return {
         "judge": msgspec.to_builtins(filtered.judge),
         "attempts": filtered.attempts,

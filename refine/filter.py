@@ -101,7 +101,7 @@ class FilterSpec(Config):
     seed: Annotated[int, Meta(description="draws the steps of a task that has too many")] = 0
 
     def check(self) -> None:
-        """Checks that the options go together.
+        """Checks options that depend on each other.
 
         Raises:
             UsageError: They do not.
@@ -143,8 +143,8 @@ class KeptStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFact:
-    """What became of one step. `label` is what the judge said of it, or of its attempt; `why` is
-    empty for one that is kept.
+    """The fate of one step. `label` is the judge's, of the step or its attempt; `why` is empty for
+    a kept step.
     """
 
     id: str
@@ -158,7 +158,7 @@ class StepFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filtered:
-    """What a filter kept and lost.
+    """The kept and lost steps of a filter.
 
     `steps` are kept; `rejected` are those that the judge found bad and no other rule dropped, which
     preferences are made of. `facts` has every step once. `attempts` counts the trajectories,
@@ -194,7 +194,7 @@ class Filtered:
 def filter_steps(
     trajectories: Iterable[Trajectory], verdicts: Iterable[Verdict], spec: FilterSpec = FilterSpec()
 ) -> Filtered:
-    """Selects the steps that are worth learning from. Of several verdicts of an id the last counts.
+    """Selects the steps worth imitating. Of several verdicts of an id the last counts.
 
     Attempts that are unscored or have no verdict are never kept.
 

@@ -120,7 +120,8 @@ class StudyArm(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Study(Config):
-    """What is to be done; `StudyEnvironment` knows what the tables of episodes mean.
+    """A study of filtered behavioural cloning; a `StudyEnvironment` interprets its tables of
+    episodes.
 
     A judge that needs labels and names none gets those of the environment's oracle, of the very
     attempts it judges.
@@ -212,7 +213,7 @@ class Study(Config):
 
     @property
     def taught(self) -> dict[str, Any]:
-        """The policy that is to become better, as a table."""
+        """The policy to train, as a table."""
         described = plain(self.policy)
         return {"name": described} if isinstance(described, str) else dict(described)
 
@@ -228,9 +229,7 @@ class Study(Config):
 
     @property
     def grader(self) -> str | dict[str, Any] | None:
-        """The judge whose verdicts are the figures of the evaluation, for want of an oracle; None:
-        labels are.
-        """
+        """The judge that grades the evaluation where there is no oracle; None: labels do."""
         described: str | dict[str, Any] | None = self.evaluation.get("judge")
         return described
 
@@ -338,8 +337,8 @@ class StudyEnvironment(Protocol):
 
 
 class Learn(Protocol):
-    """Makes an adapter of rows, as `prill.refine.training.train.train` does; the same call goes on
-    where it ended.
+    """Trains an adapter on rows, as `prill.refine.training.train.train` does; the same call
+    resumes.
     """
 
     def __call__(
@@ -357,9 +356,7 @@ class Learn(Protocol):
 
 @dataclass(frozen=True)
 class Audience:
-    """Who is told of the progress: stages in words, verdicts, rows being read, steps of a
-    training.
-    """
+    """Receives progress: stages as text, verdicts, rows read, training steps."""
 
     say: Callable[[str], object] = lambda words: None
     judged: Callable[[Tally], None] = lambda tally: None

@@ -34,8 +34,7 @@ RESULTS, VERDICTS, LESSONS, SETTINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
-    """One attempt: what the judge said of it, what was learned, and whether it truly succeeded
-    (None: undecided).
+    """One attempt: verdict, lesson, and true success (None: undecided).
 
     `reused`: taken from another run. `problem`: why it broke off, or why there is no lesson.
     """
@@ -57,7 +56,7 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """The attempts at one task, why there are no more, and which of them is the answer, from 0."""
+    """The attempts at one task, why they ended, and the index of the answer, from 0."""
 
     name: str
     goal: str = ""
@@ -66,7 +65,7 @@ class TaskResult:
     answer: int | None = None
 
     def answer_after(self, retries: int, *, keep_best: bool) -> int | None:
-        """The attempt that would be the answer had there been at most so many retries."""
+        """The attempt that would be the answer with at most this many retries."""
         so_far = self.attempts[: retries + 1]
         whole = [attempt.status != "broken" for attempt in so_far]
         return answer_among(whole, [attempt.score for attempt in so_far], keep_best=keep_best)
@@ -74,8 +73,7 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRow:
-    """Success after so many retries: the share of all tasks that were solved, as far as the truth
-    is known.
+    """Success after a number of retries: the share of tasks solved, of those with known truth.
 
     `decided` counts the tasks whose truth is known. The 95 % interval (Wilson) reaches from none of
     the others being solved to all of them; without any whose truth is known there is neither.
@@ -119,8 +117,8 @@ class OutcomeTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReflexionResults:
-    """The results file of a run. `lost_labels` counts attempts that an oracle labelled, and whose
-    label is no longer there.
+    """The results file of a run. `lost_labels` counts attempts whose oracle label is missing
+    now.
     """
 
     format: str = FORMAT
@@ -196,7 +194,7 @@ def label_records(path: Path) -> dict[str, LabelRecord]:
 
 
 def truths_in(path: Path) -> dict[str, bool | None]:
-    """What the newest label of each attempt says."""
+    """The success by the newest label of each attempt."""
     return {id: record.success for id, record in label_records(path).items()}
 
 

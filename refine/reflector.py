@@ -210,8 +210,7 @@ def find_learner(
     model: LanguageModel | None = None,
     spec: ReflectorSpec = ReflectorSpec(),
 ) -> Learner:
-    """The policy with these lessons in mind; where it draws none itself, this model does, or else
-    its own.
+    """The policy with these lessons. If it does not reflect itself, this model does, else its own.
 
     Raises UsageError for a policy that takes no lessons, or without any model.
     """

@@ -210,8 +210,8 @@ def check_again(
 
 
 class LabelJudge:
-    """The labels of a run that goes on, as verdicts: the upper bound for whatever judges. `path` is
-    the run's label file.
+    """The labels of a running run as verdicts: the upper bound for any judge. `path` is the run's
+    label file.
     """
 
     def __init__(self, path: Path) -> None:

@@ -95,7 +95,7 @@ def precision_words(right: int, decided: int) -> str:
 
 
 def summary_lines(filtered: Filtered, truth: Mapping[str, bool | None] | None = None) -> list[str]:
-    """What was kept, in sentences."""
+    """Summary of the kept steps as text."""
     kept, steps = len({step.trajectory.id for step in filtered.steps}), len(filtered.facts)
     lines = [
         (

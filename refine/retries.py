@@ -105,8 +105,7 @@ class RetrySpec(Config):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """What was concluded from an attempt. `text` is None where the model gave none, for the reason
-    in `problem`.
+    """A lesson from an attempt. `text` is None where the model gave none; `problem` says why.
 
     `status` is what the agent was told of the attempt.
     """
@@ -120,9 +119,7 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt, as far as it has come: first it is played, then judged, then a lesson is drawn
-    from it.
-    """
+    """One attempt and its stage: played, judged, reflected on."""
 
     id: str
     verdict: Verdict | None = None
@@ -136,7 +133,7 @@ class Attempt:
 
 
 def next_move(attempts: Sequence[Attempt], spec: RetrySpec) -> Move | End:
-    """What to do next after these attempts at one task, or why it is over."""
+    """The next move after these attempts at one task, or why the task ended."""
     if not attempts:
         return "play"
     last = attempts[-1]
@@ -202,8 +199,7 @@ def decided(verdict: Verdict, threshold: float | None) -> Verdict:
 
 
 def told(verdict: Verdict, status: Literal["language", "bit"]) -> Verdict:
-    """What the agent is told of its attempt: `reason` is the judge's, or PASSED or FAILED and
-    nothing else.
+    """The feedback on an attempt: the judge's reason, or PASSED or FAILED.
 
     The word of an oracle has no reason, nor has that of one with errors on purpose, so of it only
     the bit is told.

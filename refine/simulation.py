@@ -33,8 +33,8 @@ WAYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationSpec(Config):
-    """What is drawn. `runs` is how often a run of `tasks` tasks is played; the bands hold 95 % of
-    such runs.
+    """Options of a simulation. `runs` is how often a run of `tasks` tasks is played; the bands hold
+    95 % of such runs.
     """
 
     success: Annotated[
@@ -63,8 +63,8 @@ class SimulationSpec(Config):
 
 @dataclass(frozen=True, slots=True)
 class JudgeModel:
-    """How a judge scores: the scores it gives to true successes and to true failures, one of which
-    is drawn; None: unscored.
+    """A judge model: the scores of true successes and of true failures to sample from; None:
+    unscored.
 
     A score of at least `threshold` is a success.
     """

@@ -150,7 +150,7 @@ def _expect_hashes(file: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def read_manifest(file: Path) -> dict[str, Any]:
-    """What a round came to. Raises UsageError that names the field."""
+    """The manifest of a round. Raises UsageError that names the field."""
     try:
         data = file.read_bytes()
     except OSError as error:

@@ -24,8 +24,7 @@ class PairedT(NamedTuple):
 
 
 def solved_by(tasks: Iterable[TaskResult]) -> dict[str, int | None]:
-    """The number of the first attempt, from 1, that truly succeeded at each task; None where none
-    did.
+    """The number of the first successful attempt at each task, from 1; None without one.
 
     Tasks that were not solved are left out where the truth of some attempt is not known: that one
     may have solved them.

@@ -164,7 +164,7 @@ def _reference_verdict(id: str, judge: str, reference: _Reference, as_recorded: 
 
 
 def description(caption: str) -> str:
-    """A caption without the heading and the grade that the judge put around it."""
+    """A caption without the judge's heading and grade."""
     return _HEADING.sub("", _GRADE.sub("", caption)).strip()
 
 

@@ -96,9 +96,7 @@ class BrowserGymTurn:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The part of summary_info.json that is no outcome, and the outcome, which only labels may
-    use.
-    """
+    """The contents of summary_info.json; only labels may use the outcome."""
 
     cum_reward: float | None = None
     terminated: bool | None = None

@@ -70,9 +70,9 @@ class ChatMessage:
 
 @dataclass(frozen=True)
 class Conversation:
-    """What became of the messages. `final` is None when nothing was seen after the last action,
-    `claimed` the flag by which the agent said itself whether it succeeded, None where the call that
-    ends the run has none.
+    """A parsed conversation. `final` is None when nothing was seen after the last action, `claimed`
+    the flag by which the agent said itself whether it succeeded, None where the call that ends the
+    run has none.
     """
 
     goal: str

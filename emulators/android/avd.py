@@ -115,7 +115,7 @@ def clear_up() -> None:
 
 
 class Avd:
-    """Gives a fresh copy of an Android virtual device whenever one is asked for.
+    """Creates fresh copies of an Android virtual device.
 
     The copy, some gigabytes, is in the system's folder for temporary files ($TMPDIR); the next run
     ends what a killed run leaves.

@@ -54,7 +54,7 @@ class AndroidConfig(GoalsConfig, AndroidSpec):
     ] = None  # type: ignore[assignment]
 
     def check(self) -> None:
-        """Devices become one text; a running device beside a virtual one is refused."""
+        """Checks that not both a running and a virtual device are given."""
         object.__setattr__(self, "device", device_words(self.device))
         if self.avd and self.device:
             raise UsageError("give either avd or device", parameters=("avd", "device"))

@@ -144,8 +144,8 @@ class Android:
             return await self._observe()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The screen after the action, once it is still. What is not on the screen, or no such
-        phone has, changes nothing.
+        """Returns the screen after the action, once it is still. Actions on missing elements change
+        nothing.
         """
         if not self._healthy:
             raise UsageError("no episode is open: call reset first")

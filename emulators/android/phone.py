@@ -66,7 +66,7 @@ class PhoneLostError(EnvironmentFailedError):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What to open: an app (`activity` None: the one its icon opens), or a web address."""
+    """The start of a task: an app (`activity` None: the launcher's), or a web address."""
 
     package: str | None = None
     activity: str | None = None

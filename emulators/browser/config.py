@@ -31,7 +31,7 @@ class PagesConfig(EnvironmentConfig, PageSpec):
     _told: ClassVar[frozenset[str]] = _PAGES
 
     def check(self) -> None:
-        """The window's size becomes one text; one without a size is refused."""
+        """Checks the window's size."""
         given = self.viewport
         width, _, height = (
             given.partition("x") if isinstance(given, str) else (str(given[0]), "", str(given[1]))

@@ -187,9 +187,7 @@ class BrowserEnvironment:
             return await self._observe(tabs)
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The tab after the action. An action on something that is not there leaves the page as it
-        was.
-        """
+        """Returns the tab after the action. Actions on missing elements change nothing."""
         tabs, page = self._tabs, self.page
         assert tabs is not None
         with self._failures(f"after {action.kind}"):

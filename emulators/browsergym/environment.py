@@ -125,7 +125,9 @@ class BrowserGym:
         return self._observation()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The page after the action. What BrowserGym cannot carry out leaves the page as it was."""
+        """Returns the page after the action. Actions that BrowserGym cannot carry out change
+        nothing.
+        """
         if self._process is None:
             raise UsageError("no episode is open: call reset first")
         self._untouched = None

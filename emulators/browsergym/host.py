@@ -229,7 +229,7 @@ class Chat:
 
 
 def main() -> None:
-    """Answers requests until there are no more."""
+    """Answers requests until the input ends."""
     # What libraries print must not get between the replies.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

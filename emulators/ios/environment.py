@@ -164,8 +164,8 @@ class Ios:
             return await self._observe()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The screen after the action, once it is still. What is not on the screen, or no iPhone
-        has, changes nothing.
+        """Returns the screen after the action, once it is still. Actions on missing elements change
+        nothing.
         """
         self._session()
         async with self._episode():

@@ -142,8 +142,8 @@ async def _end_companions(folder: Path, timeout: float) -> None:
 
 
 async def run(command: Sequence[str], within: float, stdin: bytes = b"") -> str:
-    """What the command prints. Raises EnvironmentFailedError when it fails or takes longer than
-    `within` seconds.
+    """Runs a command; returns its output. Raises EnvironmentFailedError where it fails or takes
+    more than `within` seconds.
     """
     name = " ".join((Path(command[0]).name, *command[1:]))
     try:

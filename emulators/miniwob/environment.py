@@ -168,9 +168,7 @@ class MiniWoB:
             return await self._observe()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The page after the action. An action on something that is not there leaves the page as it
-        was.
-        """
+        """Returns the page after the action. Actions on missing elements change nothing."""
         page = self._open_page()
         async with self._bounded():
             self._held = self._held or action.kind == "hold"

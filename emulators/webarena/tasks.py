@@ -158,9 +158,7 @@ class Check:
 
 
 def product(checks: Sequence[Check]) -> bool | None:
-    """True when all passed, False when one failed, whatever the others would have said; else None:
-    there is no decision.
-    """
+    """True when all passed, False when one failed, else None (undecided)."""
     results = {check.passed for check in checks}
     if False in results:
         return False

@@ -88,7 +88,7 @@ class Band:
 
 @dataclass(frozen=True, kw_only=True)
 class StudentCard:
-    """Where a fitted judge comes from, and how good it is.
+    """The card of a fitted judge: its data and its held-out figures.
 
     `data`: SHA-256 of the files, trajectories before labels. `sites` counts runs by site.
     `left_out` runs had no decided label or no step. `all_runs` and `not_cut_off` are from
@@ -414,7 +414,7 @@ class Student:
 
 
 def make_label(data: bytes) -> str:
-    """What verdicts name a fitted judge by: the hash of its file."""
+    """The label of a fitted judge in verdicts: the hash of its file."""
     return f"sha256:{hashlib.sha256(data).hexdigest()[:16]}"
 
 

@@ -38,7 +38,7 @@ _DIGITS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """What the threshold is for: a precision, or costs of a false positive and of a false negative;
+    """The criterion of a threshold: a precision, or costs of false positives and false negatives;
     neither means 0.5.
     """
 

@@ -72,7 +72,7 @@ class Shift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackEffect:
-    """What one attack did, over the labelled trajectories to which it applies.
+    """The effect of one attack on the labelled trajectories to which it applies.
 
     `false_positives` is about the label failures and `recall` about the label successes; None where
     there is none that was judged both times. Abstentions count there as no success, and are counted

@@ -18,8 +18,8 @@ def _nothing(trajectory: Trajectory) -> Sequence[str]:
 
 
 class Rewritten:
-    """Shows a judge a rewritten trajectory. An `UnscoredError` error of the rewriting becomes that
-    trajectory's verdict.
+    """Shows a judge a rewritten trajectory. An `UnscoredError` raised by the rewriting becomes the
+    verdict.
 
     Args:
         evaluator: The judge.
@@ -42,12 +42,12 @@ class Rewritten:
 
     @property
     def parts(self) -> Sequence[Evaluator]:
-        """The evaluator that is shown the rewritten trajectory."""
+        """The wrapped judge."""
         return (self.evaluator,)
 
     @cached_property
     def info(self) -> EvaluatorInfo:
-        """That of the evaluator, with `params` beside its own."""
+        """The judge's info, with the wrapper's `params` added."""
         info = self.evaluator.info
         return replace(info, params={**info.params, **self.params})
 
@@ -58,7 +58,7 @@ class Rewritten:
         )
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """What the judge expects for the trajectory as it was recorded.
+        """The judge's estimate for the trajectory as recorded.
 
         Raises:
             UsageError: The judge cannot say.

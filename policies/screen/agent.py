@@ -50,7 +50,7 @@ class Grammar(Protocol):
         ...
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
-        """The call that `read` reads as this action; None where the grammar has none."""
+        """Writes an action as a call that `read` parses back; None where the grammar has none."""
         ...
 
 
@@ -73,8 +73,8 @@ _DEVICES: dict[Platform, str] = {
 
 
 class Screen:
-    """Asks a screen model for its next call. A reply that cannot be read is an action `other`, and
-    the model is told why.
+    """Plays by the tool calls of a computer-use model. An unreadable reply is an action `other`,
+    and the next prompt says why.
 
     Several calls in one reply are carried out one after another before the model is asked again.
     The last `history` screenshots are shown, each with the call that followed it; what was done
@@ -116,8 +116,8 @@ class Screen:
         self._task, self._past, self._queue = task, [], []
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidenceError without a screenshot, and whatever `UnscoredError`
-        error the model raises.
+        """Returns the next step. Raises NoEvidenceError without a screenshot, and the model's
+        `UnscoredError`.
         """
         thought = ""
         if not self._queue:
@@ -137,8 +137,8 @@ class Screen:
         return step
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """What `act` sends at that step, and the reply that it reads as the recorded action, with
-        the recorded thought.
+        """The prompt that `act` would send at that step, and the reply that stands for the recorded
+        action and thought.
 
         Raises NoEvidenceError without a screenshot, UnparsableError for an action that the model's
         tool does not have.

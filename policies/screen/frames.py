@@ -13,9 +13,7 @@ Size = tuple[int, int]  # width and height in pixels
 
 
 class UnreadableReplyError(ValueError):
-    """A reply holds no call that can be carried out. The message says why, in words that a model
-    can be shown.
-    """
+    """A reply without an executable call. The message says why and can be shown to the model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class QwenCalls:
         return text_before(text, calls[0][0]).removesuffix(_TOOL).strip(), actions
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
-        """The call that `read` reads as this action; None where the tool has none."""
+        """Writes an action as a call that `read` parses back; None where the tool has none."""
         phone = platform in _PHONES
         arguments = self._phone(action, size) if phone else self._computer(action, size)
         if arguments is None:

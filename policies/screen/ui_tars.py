@@ -67,7 +67,7 @@ class UITarsCalls:
         return thought, actions
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
-        """The call that `read` reads as this action; None where the grammar has none."""
+        """Writes an action as a call that `read` parses back; None where the grammar has none."""
         call = self._call(action, platform, size)
         return None if call is None else f"Action: {call}"
 

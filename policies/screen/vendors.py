@@ -69,7 +69,7 @@ class OpenAICalls:
         return "\n".join(said) or text_before(text, calls[0][0]), actions[:MAX_CALLS]
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
-        """The call that `read` reads as this action; None where the tool has none."""
+        """Writes an action as a call that `read` parses back; None where the tool has none."""
         if action.is_final:
             return json.dumps(
                 {"type": "message", "content": action.value or "Done."}, ensure_ascii=False
@@ -109,7 +109,7 @@ class AnthropicCalls:
         return said or text_before(text, calls[0][0]), actions
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
-        """The call that `read` reads as this action; None where the tool has none."""
+        """Writes an action as a call that `read` parses back; None where the tool has none."""
         if action.is_final:
             return json.dumps({"type": "text", "text": action.value or "Done."}, ensure_ascii=False)
         arguments = _anthropic_call(action, size)

@@ -34,9 +34,7 @@ Script = Callable[[str, TextPage, "Aim"], Play]
 
 @dataclass(frozen=True)
 class Aim:
-    """Chooses what the goal asks for or, when it is to miss, the next other one; where there is no
-    other, the right one.
-    """
+    """Chooses the right element or, to fail on purpose, the next other one."""
 
     misses: bool = False
 

@@ -13,8 +13,7 @@ _BY_VALUE = ("scroll", "press", "goto", "focus_tab", "stop", "answer")
 
 
 def same_action(one: Action, other: Action, *, compare_text: bool = False) -> bool:
-    """Whether a loop detector takes two actions for the same: by element or place, never by
-    wording.
+    """Whether two actions are the same for a loop detector: by element or point, not by wording.
 
     What was typed is not compared, as in the original, unless `compare_text` (filling a field three
     times in different ways then is no loop), or where nobody says into which field. Elements are
@@ -44,7 +43,7 @@ def _element(action: Action) -> object:
 
 @dataclass(frozen=True, slots=True)
 class EarlyStop:
-    """Says after each step why the episode should end, or None.
+    """Decides after each step whether the episode should end, and why.
 
     `unreadable`: so many actions in a row that could not be parsed (kind `other`); `repeats`: so
     many equal actions in a row or, for typing, so many times in all. Both 3 in the original, which

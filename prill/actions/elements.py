@@ -70,8 +70,8 @@ def find_element(text: str, page_text: str) -> str | None:
 
 
 def with_element(action: Action, page_text: str | None) -> Action:
-    """The action with its element's id, role and name as target, `[17] link 'Cart'`; as it is where
-    the page does not tell.
+    """The action with its element's id, role and name as target, `[17] link 'Cart'`; unchanged
+    where the page lacks it.
 
     The id stays: an element is not known by its name where there are several of that name.
     """

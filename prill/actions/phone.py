@@ -55,9 +55,7 @@ _KINDS = {
 
 
 def dual_points(text: str) -> tuple[Point, Point] | None:
-    """Where the finger of a DualPoint touches and lifts, as the text has it; None where it
-    describes none.
-    """
+    """Touch and lift points of a DualPoint in the text; None where it has none."""
     if (gesture := _DUAL_POINT.search(text[:_MAX_CHARS])) is None:
         return None
     x1, y1, x2, y2 = map(float, gesture.groups())
@@ -74,8 +72,7 @@ def is_swipe(touch: Point, lift: Point, beyond: float = SWIPE_DISTANCE) -> bool:
 def dual_point(
     touch: Point, lift: Point, *, swipe_beyond: float = SWIPE_DISTANCE, text: str = ""
 ) -> Action:
-    """A finger put down and lifted: a click, or a swipe when the two are further apart than
-    `swipe_beyond`.
+    """A touch: a click, or a swipe when start and end are further apart than `swipe_beyond`.
 
     A place outside the screen is left out of the record; the text keeps it.
     """
@@ -135,8 +132,7 @@ def android_text(action: Action) -> str:
 
 
 def finger_path(action: Action, place: Point | None = None) -> tuple[Point, Point] | None:
-    """Where a finger goes down and where it is lifted, for a click, swipe or scroll; None for
-    anything else.
+    """Start and end of the touch for a click, swipe or scroll; None for anything else.
 
     `place` stands in for the action's own point, for an action on an element. A scroll down is a
     swipe up.
@@ -211,9 +207,7 @@ def on_screen(point: Point) -> Point | None:
 
 
 def typed_lines(text: str) -> list[str]:
-    """What is to be typed between presses of Enter. Tabs and other control characters are on no
-    phone's keyboard: left out.
-    """
+    """The lines to type between presses of Enter, without tabs and other control characters."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return [
         "".join(character for character in line if character >= " " and character != "\x7f")

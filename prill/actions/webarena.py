@@ -55,8 +55,8 @@ _NUMBER = re.compile(r"\[?(\d+)\]?")
 
 
 class UnreadableActionError(ValueError):
-    """The text is no action of the grammar. The message says what was expected, in words that an
-    agent can be shown.
+    """The text is not an action of the grammar. The message says what was expected and can be shown
+    to an agent.
     """
 
 

@@ -99,9 +99,7 @@ def answer_line(batch: str, result: MessageBatchIndividualResponse) -> dict[str,
 
 
 async def create(client: anthropic.AsyncAnthropic, path: Path) -> MessageBatch:
-    """Hands a file of requests in, once: an attempt that broke off may have made the batch all the
-    same.
-    """
+    """Submits a file of requests once; an interrupted attempt may have created the batch."""
     requests = [_wanted(path, number, request) for number, request in _requests(path)]
     return await client.with_options(max_retries=0).messages.batches.create(requests=requests)  # type: ignore[arg-type]
 

@@ -87,8 +87,8 @@ class Manifest:
 
 
 def expect_free(path: Path) -> bool:
-    """Whether a batch may begin there; False where one has begun. Raises UsageError where the
-    folder holds anything else.
+    """Whether a batch may begin in the folder; False where one has begun. Raises UsageError for
+    other contents.
     """
     if os.path.exists(path / MANIFEST):
         return False
@@ -201,7 +201,7 @@ class BatchFolder(LockedFolder):
         self._save()
 
     def update(self, *files: RequestFile) -> None:
-        """Records on disk what became of request files.
+        """Updates the records of request files.
 
         Args:
             *files: The files, new or known by name.
@@ -328,7 +328,7 @@ class StageWriter:
         self._parts: list[_Part] = []
 
     def add(self, id: str, body: bytes, base_url: str, api_key_env: str) -> None:
-        """One more request."""
+        """Adds a request."""
         model = str(msgspec.json.decode(body, type=_Model).model)
         request = {"custom_id": id, "method": "POST", "url": URL, "body": msgspec.Raw(body)}
         line = msgspec.json.encode(request) + b"\n"
@@ -345,7 +345,7 @@ class StageWriter:
         self.count += 1
 
     def finish(self) -> None:
-        """Puts the files in their places, and notes them."""
+        """Moves the files into place and records them."""
         for part in self._parts:
             with failures(part.target):
                 part.file.flush()

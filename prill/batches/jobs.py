@@ -162,7 +162,7 @@ async def _fetch(folder: BatchFolder, entry: RequestFile, desk: _Desk, say: Say)
 
 
 def detect_api(base_url: str) -> Api:
-    """Whose batch API there is at an address."""
+    """Detects the batch API at an address."""
     host = urlsplit(base_url).hostname or ""
     return "anthropic" if host == _ANTHROPIC or host.endswith(f".{_ANTHROPIC}") else "openai"
 

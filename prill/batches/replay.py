@@ -28,8 +28,7 @@ PRICE_SHARE = 0.5
 
 
 class Replay:
-    """A judge that asks no endpoint: what it would send is answered by `answers`, or goes to
-    `stage` and has to wait.
+    """Runs a judge on stored answers; requests without an answer go to `stage`.
 
     One trajectory at a time, each from the beginning: what one reply teaches of an endpoint changes
     no other's requests, which would not be found again.
@@ -49,7 +48,7 @@ class Replay:
 
     @property
     def info(self) -> EvaluatorInfo:
-        """The judge's info; the verdicts are the same."""
+        """The judge's info."""
         return self.judge.info
 
     @property
@@ -133,8 +132,8 @@ async def write(
     progress: Callable[[int], None] = lambda read: None,
     **sizes: int,
 ) -> Tally:
-    """Writes the requests that a judge would make for trajectory files. What is written already is
-    not written again.
+    """Writes the requests that a judge would make for trajectory files. Requests already written
+    are skipped.
 
     Args:
         trajectories: Trajectory files, or folders of them.

@@ -247,9 +247,7 @@ class Derived:
         return error
 
     def told(self, error: PrillError) -> str:
-        """An error of the run, with the file of the key that it begins with, or else with the flags
-        of its parameters.
-        """
+        """Rewords an error of the run with the file of its key, or with its flags."""
         path = re.split(r"[:\s\[]", str(error), maxsplit=1)[0].split(".")
         in_file = (
             isinstance(error, UsageError) and path[0] in self.file and not _has(self.given, path)

@@ -301,7 +301,7 @@ def _stoppable(work: Callable[[_C, Switches], int]) -> Callable[[_C, Switches], 
 
 @_stoppable
 def batch_write(config: BatchWriteConfig, switches: Switches) -> int:
-    """`prill batch write`; 130 when interrupted: the same command goes on."""
+    """`prill batch write`; 130 when interrupted: the same command resumes."""
     if switches.dry_run:
         return show_plan("batch write", plan_batch_write(config), as_json=switches.json)
     with _trajectories(config.trajectories, config.limit) as bar:
@@ -330,7 +330,7 @@ def batch_write(config: BatchWriteConfig, switches: Switches) -> int:
 
 @_stoppable
 def batch_submit(config: BatchSubmitConfig, switches: Switches) -> int:
-    """`prill batch submit`; 130 when interrupted: batches that were handed in go on."""
+    """`prill batch submit`; 130 when interrupted: submitted batches continue."""
     if switches.dry_run:
         return show_plan("batch submit", plan_batch_submit(config), as_json=switches.json)
     result = run_batch_submit(config)

@@ -25,7 +25,7 @@ EXIT_ALL, EXIT_SOME, EXIT_INTERRUPTED = 0, 3, 130
 
 
 def rollout(config: RolloutConfig, switches: Switches) -> int:
-    """`prill rollout`; 0 when every episode ended as it should, 3 when some did not or have no
+    """`prill rollout`; 0 when every episode ended without error, 3 when some did not or have no
     label, 130 on Ctrl-C.
     """
     if switches.dry_run:

@@ -39,7 +39,7 @@ _REQUIRED = inspect.Parameter.empty
 
 
 class OptionError(UsageError):
-    """An option that is unknown, missing or of the wrong kind. `option` is its name."""
+    """An unknown, missing or mistyped option. `option` is its name."""
 
     def __init__(self, message: str, option: str) -> None:
         super().__init__(message, parameters=(option,))
@@ -47,9 +47,7 @@ class OptionError(UsageError):
 
 
 class RegistryEntry(NamedTuple):
-    """What a name stands for, in a phrase, and where its maker is (`module:object`), looked up when
-    it is first used.
-    """
+    """A registered name: a phrase, and its maker (`module:object`), imported at first use."""
 
     what: str
     maker: str
@@ -75,8 +73,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Registry:
-    """The names of one kind of thing. `group` is the entry-point group that other packages add
-    names under.
+    """A registry of names. `group` is the entry-point group for other packages.
 
     Wherever a name stands, `module:Object` and `file.py:Object` may stand too.
     """
@@ -86,15 +83,15 @@ class Registry:
     group: str
 
     def names(self) -> dict[str, str]:
-        """Every name with its phrase; those of other packages last."""
+        """Every name with its phrase; names from other packages last."""
         plugins = {point.name: f"from {point.value}" for point in entry_points(group=self.group)}
         return {name: entry.what for name, entry in self.entries.items()} | {
             name: what for name, what in plugins.items() if name not in self.entries
         }
 
     def maker(self, name: str) -> Maker:
-        """What makes the thing of that name; an object that is no class or function is the thing
-        itself, without options.
+        """The maker for a name; an object that is neither class nor function is used as it is,
+        without options.
 
         Raises UsageError that lists the names for one that is unknown.
         """
@@ -290,7 +287,7 @@ def _fault(text: str, value: Any, hint: Any) -> str:
 
 
 def literals(hint: Any) -> tuple[Any, ...]:
-    """The words that an annotation allows, where it has a fixed set of them."""
+    """The values that a `Literal` annotation allows; empty for other annotations."""
     if get_origin(hint) is typing.Literal:
         return get_args(hint)
     return next((choices for part in get_args(hint) if (choices := literals(part))), ())

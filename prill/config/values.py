@@ -22,7 +22,7 @@ from prill.config.toml import read_table
 
 
 class PartConfig(ABC):
-    """Something made by name: `JudgeConfig("vlm", model="gpt-4o", frames=2)`.
+    """Base of parts made by name: `JudgeConfig("vlm", model="gpt-4o", frames=2)`.
 
     A table `{name = "vlm", frames = 2}` and the name alone stand for the same. `name` may be
     `module:Object` or `file.py:Object`. The options are checked when the thing is made.
@@ -124,7 +124,7 @@ class PartConfig(ABC):
         }
 
     def table(self) -> dict[str, Any]:
-        """The configuration as a table of TOML has it."""
+        """The configuration as a TOML table."""
         return {"name": self.name, **{key: plain(value) for key, value in self.options.items()}}
 
     @classmethod
@@ -187,8 +187,8 @@ def _remake(cls: type[PartConfig], name: str, options: dict[str, Any]) -> PartCo
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Base of configurations that are dataclasses: each field is checked against its annotation
-    when the value is made.
+    """Base of run configurations: frozen dataclasses whose fields are checked against their
+    annotations.
 
     Numbers may have bounds (`Annotated[int, msgspec.Meta(ge=1)]`), a path becomes text, a sequence
     a tuple, a table the nested configuration that the field's annotation names.
@@ -298,7 +298,7 @@ class Config:
             raise OptionError(f"{path}: {error}", error.option) from None
 
     def but(self, **changes: Any) -> Self:
-        """Changes some fields. This configuration is not changed.
+        """Returns a copy with some fields changed.
 
         Args:
             **changes: The fields.
@@ -312,7 +312,7 @@ class Config:
         return replace(self, **changes)
 
     def table(self) -> dict[str, Any]:
-        """The configuration as a table of TOML has it, without what has its default value."""
+        """The configuration as a TOML table, without default values."""
         options = config_options(type(self))
         values = {part.name: getattr(self, part.name) for part in fields(self)}
         return {
@@ -406,7 +406,7 @@ def _is_config(inner: type[PartConfig] | type[Config] | None) -> TypeGuard[type[
 
 
 def plain(value: Any) -> Any:
-    """The value as TOML and JSON have it."""
+    """The value as plain TOML or JSON."""
     if isinstance(value, PartConfig | Config):
         return value.table()
     if isinstance(value, Mapping):

@@ -31,7 +31,7 @@ _LEAST = 5  # episodes in a row that could not begin: fewer may be the fault of 
 
 
 class Pool(Generic[E]):
-    """Lends environments, the one that has rested longest first.
+    """Lends environments, the least recently used first.
 
     Args:
         environments: The environments.
@@ -64,7 +64,7 @@ class Pool(Generic[E]):
 
     @contextlib.asynccontextmanager
     async def lend(self, *, but: E | None = None) -> AsyncIterator[E]:
-        """Waits for one that is free, other than `but` while there are others.
+        """Waits for a free environment, preferably not `but`.
 
         Raises:
             EnvironmentFailedError: All have been set aside.
@@ -85,7 +85,7 @@ class Pool(Generic[E]):
                 self._change.notify_all()
 
     async def report(self, environment: E, failure: str | None) -> None:
-        """Says of one that is lent why its episode could not begin; None when it did begin."""
+        """Reports why a lent environment could not begin its episode; None when it did."""
         key = id(environment)
         self._failures[key] = 0 if failure is None else self._failures[key] + 1
         if failure is None or self._failures[key] < self._patience:
@@ -97,7 +97,7 @@ class Pool(Generic[E]):
             await self._close(environment)
 
     async def close(self) -> None:
-        """Closes them all; safe to call twice.
+        """Closes all environments; safe to call twice.
 
         Raises:
             EnvironmentFailedError: One could not be closed; the first such error, once all have
@@ -177,8 +177,8 @@ async def record(
     checked: bool = False,
     progress: Callable[[RecordTally], None] = lambda recorded: None,
 ) -> RecordTally:
-    """Plays the episodes, as many at a time as the pool has environments. Those whose id is in
-    `out` already are skipped.
+    """Plays episodes, one per environment of the pool at a time. Episodes already in `out` are
+    skipped.
 
     What an episode asked of models is in its `metadata["usage"]`; what was kept from an earlier
     call costs nothing.

@@ -87,7 +87,7 @@ class RunFolder(LockedFolder):
         return id in self._ids
 
     def close(self) -> None:
-        """Notes that the files are whole, and lets others in; safe to call twice."""
+        """Marks the files as complete and releases the lock; safe to call twice."""
         try:
             if self._lock >= 0:
                 for log in self._logs.values():

@@ -169,7 +169,7 @@ class AppendLog(Generic[T]):
             _sync_folder(self._target.parent)
 
     def close(self) -> None:
-        """Puts the file on disk and lets others write it; safe to call twice.
+        """Flushes the file to disk and releases the lock; safe to call twice.
 
         Raises:
             UsageError: It could not be put there.
@@ -185,7 +185,7 @@ class AppendLog(Generic[T]):
             self.abandon()
 
     def abandon(self) -> None:
-        """Lets others write the file, as the end of the process would; safe to call twice."""
+        """Releases the lock as the end of the process would; safe to call twice."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -49,8 +49,8 @@ def scratch_database(owner: object = None) -> sqlite3.Connection:
 
 @contextmanager
 def asking_anew() -> Iterator[None]:
-    """Within it, no disk cache answers, and none keeps anything: what is asked is what the endpoint
-    says now.
+    """Context manager: disk caches neither answer nor store, so every reply comes from the
+    endpoint.
     """
     token = _ask_again.set(True)
     try:
@@ -60,8 +60,8 @@ def asking_anew() -> Iterator[None]:
 
 
 class DiskCache:
-    """Bytes by key in one SQLite file, made at first use and open until `close`, else until nobody
-    has the cache any more.
+    """Bytes by key in one SQLite file, created at first use and open until `close` or garbage
+    collection.
 
     Raises UsageError when the file cannot be used.
     """

@@ -18,7 +18,7 @@ _MISSING = re.compile(r"Object missing required field `(\w+)`(?: - at `(.*)`)?$"
 
 
 def line_fault(data: bytes, error: Exception, type_: type) -> str:
-    """Why a line is no record of the type, and what to do; `error` is what msgspec says."""
+    """Explains why a line is not a record of the type, and what to do; `error` is msgspec's."""
     text = str(error)
     if not isinstance(error, msgspec.ValidationError):
         return f"not valid JSON ({text}){_json_remedy(data, error)}"

@@ -156,7 +156,7 @@ def adopt_stream(name: str, copy: str) -> None:
 
 
 def forget_streams() -> None:
-    """Drops what came through pipes."""
+    """Drops the saved data of pipes."""
     while _spools:
         _spools.popitem()[1].close()
 

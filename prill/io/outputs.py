@@ -69,7 +69,7 @@ class Writer(Protocol):
         ...
 
     def flush(self) -> None:
-        """Hands over what is buffered."""
+        """Flushes buffered bytes."""
         ...
 
 
@@ -299,7 +299,7 @@ class LockedFolder:
     _lock = -1
 
     def close(self) -> None:
-        """Lets others in; safe to call twice."""
+        """Releases the lock; safe to call twice."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

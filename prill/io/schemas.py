@@ -86,7 +86,7 @@ def _arguments(docstring: str) -> dict[str, str]:
 
 @dataclass(slots=True)
 class FileReport:
-    """What a file holds. `kind` is None when no line tells; a problem says file, line, and the
+    """The content of a file. `kind` is None when no line tells; a problem says file, line, and the
     field's path if it has one.
 
     `notes` are about what is read all the same: other forms of JSON, keys that no record has,

@@ -62,8 +62,10 @@ class SpendingFile:
         return self.path.with_name(f".{self.path.name}.lock")
 
     def lock(self) -> bool:
-        """Keeps other processes from spending on this run, until `unlock`; False where that is not
-        needed, and fails. Raises UsageError.
+        """Locks the file against other processes until `unlock`; False where the lock is
+        unavailable and not needed.
+
+        Raises UsageError.
         """
         if self._lock == _NOT_LOCKED:
             try:
@@ -81,7 +83,7 @@ class SpendingFile:
         return self._lock != _NOT_MINE
 
     def unlock(self) -> None:
-        """Lets others in; safe to call twice."""
+        """Releases the lock; safe to call twice."""
         if self._lock >= 0:
             self._lock_path.unlink(missing_ok=True)
             os.close(self._lock)
@@ -101,9 +103,7 @@ class SpendingFile:
         ]
 
     def take_up(self) -> float | None:
-        """What `read` tells, with what shards of a run that was killed have spent. Raises
-        UsageError.
-        """
+        """As `read`, including the spending of shards of a killed run. Raises UsageError."""
         known, parts = self.read(), self._parts()
         if parts:
             known = (known or 0.0) + sum(part.read() or 0.0 for part in parts)
@@ -113,8 +113,8 @@ class SpendingFile:
         return known
 
     def read(self) -> float | None:
-        """US dollars that the run has spent, or may have: what a run that was killed still held
-        counts. None: there is no file. Raises UsageError.
+        """US dollars that the run has spent, including reservations of a killed run. None: there is
+        no file. Raises UsageError.
         """
         try:
             data = self.path.read_bytes()
@@ -161,7 +161,7 @@ class SpendingFile:
             write_output(self.path, msgspec.json.encode(record) + b"\n")
 
     def clear(self) -> None:
-        """The run begins again: it has spent nothing. Raises UsageError."""
+        """Resets the spending. Raises UsageError."""
         with failures(self.path):
             for file in (self, *self._parts()):
                 file.path.unlink(missing_ok=True)

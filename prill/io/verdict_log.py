@@ -39,7 +39,7 @@ class Logged(Protocol):
 
     @property
     def unscored(self) -> UnscoredReason | None:
-        """Why there is no verdict; None where there is one."""
+        """Why the verdict is unscored; None where it is scored."""
         ...
 
 
@@ -95,15 +95,13 @@ class VerdictLog(AppendLog[Any]):
         return str(row[0])
 
     def append(self, record: Logged) -> None:
-        """Writes a record; it survives the process from here on."""
+        """Writes a record, which is on disk on return."""
         start = self._end
         super().append(record)
         self._remember(record, start)
 
     def drop(self, id: str) -> None:
-        """Forgets a verdict that has lost its subject: a line could not be read before, and now it
-        can.
-        """
+        """Drops the verdict of a line that could not be read before and now can."""
         if self._database.execute("DELETE FROM verdicts WHERE id = ?", (id,)).rowcount:
             self._replaced = True
 
@@ -271,7 +269,7 @@ class VerdictStream:
         self._file = sys.stdout.buffer if is_stdout(path) else open(path, "wb")  # noqa: SIM115 - closed by `__exit__`
 
     def done(self, id: str, key: Callable[[], str]) -> bool:
-        """False: nothing can be taken up."""
+        """False: nothing can be resumed."""
         return False
 
     def append(self, verdict: Verdict) -> None:
@@ -281,7 +279,7 @@ class VerdictStream:
             self._file.flush()
 
     def drop(self, id: str) -> None:
-        """Nothing: what is written stays."""
+        """Does nothing: written verdicts stay."""
 
     def __enter__(self) -> Self:
         return self

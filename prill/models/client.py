@@ -83,8 +83,8 @@ _CACHE_FORMAT = "1"  # raise it when the reading of replies changes
 
 
 class OpenAIModel:
-    """A model behind an OpenAI-compatible endpoint. Usable from any number of event loops, one
-    after another or at once.
+    """A model behind an OpenAI-compatible endpoint. Usable from several event loops, also
+    concurrently.
 
     Endpoints other than OpenAI's may work without a key. Rate-limit answers lower the number of
     calls at once for a while. `total_timeout` None: three times `timeout`, 600 seconds at least.
@@ -164,9 +164,7 @@ class OpenAIModel:
 
     @property
     def name(self) -> str:
-        """The model's name, and how it is asked where that is not at temperature 0 and as the
-        endpoint would have it.
-        """
+        """The model's name, with sampling settings that differ from temperature 0."""
         ways = [f"reasoning effort {self.reasoning_effort}"] if self.reasoning_effort else []
         ways += [f"image detail {self.image_detail}"] if self.image_detail else []
         ways += [f"image format {self._encode.image_format}"] if self._encode.image_format else []
@@ -174,12 +172,12 @@ class OpenAIModel:
 
     @property
     def concurrency(self) -> int:
-        """Most calls at once."""
+        """Maximum concurrent calls."""
         return self.endpoint.concurrency
 
     @property
     def max_pixels(self) -> int:
-        """Larger pictures are scaled down to it: what bounds the tokens of a picture."""
+        """Larger images are scaled down to this many pixels, which bounds their tokens."""
         return self._encode.max_pixels
 
     @property
@@ -206,9 +204,7 @@ class OpenAIModel:
         ]
 
     async def why_unreachable(self) -> str:
-        """Why the endpoint cannot be reached now; empty where it answers anything at all, be it a
-        refusal.
-        """
+        """Why the endpoint cannot be reached; empty where it answers, even with an error."""
         return await self.endpoint.why_unreachable()
 
     async def limits(self) -> Limits:
@@ -224,8 +220,7 @@ class OpenAIModel:
             self._listed = True
 
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
-        """The same model, drawn from at a temperature: budget, connections and cache are shared
-        with this one.
+        """The same model at a sampling temperature; budget, connections and cache are shared.
 
         The options `top_p`, `top_k` and `repetition_penalty` hold where `limits` do not say
         otherwise. Those that the endpoint refuses by name are no longer sent.

@@ -20,10 +20,10 @@ from prill.errors import UsageError
 
 
 class Holder(Protocol):
-    """Something that holds memory of a device while it is in use."""
+    """Holds device memory while in use."""
 
     def free(self) -> None:
-        """Gives it back, and waits for that. Safe to call twice; the next use takes it again."""
+        """Releases the memory and waits. Safe to call twice; the next use allocates it again."""
         ...
 
 
@@ -51,8 +51,8 @@ def hold(holder: Holder) -> None:
 
 
 def free_devices() -> None:
-    """Ends every server and frees all weights that models of this process hold; torch gives its
-    unused memory back.
+    """Stops every server and frees all weights that models of this process hold, torch's cache
+    included.
 
     For the end of a stage: whoever waits for an answer meanwhile gets an error.
     """
@@ -68,8 +68,8 @@ def free_devices() -> None:
 
 
 def fit_together(servers: Sequence[GpuServer]) -> bool:
-    """Whether one card has room for all of them: one alone, or each with a share that was given, in
-    sum less than all.
+    """Whether the servers fit on one device: a single one, or each with a share and the sum below
+    1.
     """
     shares = [server.share for server in servers]
     return len(servers) < 2 or (

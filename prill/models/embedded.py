@@ -94,11 +94,11 @@ class EmbeddedModel:
 
     @property
     def concurrency(self) -> int:
-        """Most calls at once: one a server."""
+        """Maximum concurrent calls: one per server."""
         return self._shape[0]
 
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
-        """The same model, drawn from at a temperature; its servers are shared."""
+        """The same model at a sampling temperature; its servers are shared."""
         other = copy.copy(self)
         other._sampling, other._clients, other._load = (
             self._sampling.drawn(temperature, seed, limits),

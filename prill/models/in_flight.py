@@ -1,4 +1,4 @@
-"""Deduplicates equal work that runs at the same time."""
+"""Deduplicates equal concurrent work."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ GENTLE = 15.0  # seconds between asking to end and ending
 
 
 def keep(command: list[str]) -> int:
-    """The exit status of the command, which ends at the latest with this process's owner."""
+    """Runs the command until it ends or its owner dies; returns its exit status."""
     owner = os.getppid()
     signal.signal(signal.SIGTERM, _leave)
     if sys.platform == "linux":

@@ -112,8 +112,9 @@ def _table(path: str | None) -> dict[str, Price]:
 
 
 class Budget:
-    """US dollars that all models of a run may spend together; None: no limit, only the record. Safe
-    across threads, and divided among the shards of a run.
+    """The US dollars that all models of a run may spend; None: no limit, only a record.
+
+    Safe across threads, and divided among the shards of a run.
 
     A call holds the most that it may cost before it is sent, until it is known what it did cost. It
     begins where that fits into what is left, or where no other call is under way and anything is
@@ -210,7 +211,7 @@ class Budget:
             return True
 
     def end(self, held_usd: float, usd: float) -> None:
-        """A call that began has cost `usd`."""
+        """Books the cost of a call that began."""
         with self._lock:
             self._spent += usd
             self._calls -= 1
@@ -218,7 +219,7 @@ class Budget:
             self._note()
 
     def spend(self, usd: float) -> None:
-        """Something that held nothing has cost `usd`."""
+        """Books a cost without a reservation."""
         with self._lock:
             self._spent += usd
             self._note()
@@ -253,7 +254,7 @@ _budgets: ContextVar[tuple[Budget, ...]] = ContextVar("prill_budgets", default=(
 
 @contextmanager
 def spending_from(budget: Budget) -> Iterator[Budget]:
-    """Models that are made inside spend from that budget, whatever else they spend from."""
+    """Context manager: models made inside also spend from this budget."""
     token = _budgets.set((*_budgets.get(), budget))
     try:
         yield budget
@@ -262,14 +263,14 @@ def spending_from(budget: Budget) -> Iterator[Budget]:
 
 
 def budgets_here() -> tuple[Budget, ...]:
-    """The budgets that models which are made now spend from."""
+    """The budgets that a model made now spends from."""
     return _budgets.get()
 
 
 class Ledger:
-    """The running total of everything a model was asked. It spends from the budgets that are there
-    where it is made (`spending_from`), and from one of its own where that is given. `name`: the
-    model's. Safe across threads.
+    """The running total of a model's usage. It spends from the budgets that are there where it is
+    made (`spending_from`), and from one of its own where that is given. `name`: the model's. Safe
+    across threads.
     """
 
     def __init__(
@@ -302,13 +303,15 @@ class Ledger:
             )
 
     def call(self, most: Callable[[], tuple[int, int, int]]) -> Booking:
-        """The books of one answer. `most` tells how large it may be: bytes of text and pictures
-        that are sent, and the limit of tokens of the reply.
+        """Starts the bookkeeping of one answer.
+
+        `most` returns its maximum size: bytes of text and number of pictures sent, and the token
+        limit of the reply.
         """
         return Booking(self, most)
 
     def record(self, prompt_tokens: int, completion_tokens: int, images: int) -> Usage:
-        """Book one answered call that held nothing, here and on the work it was made for."""
+        """Books one answered call without a reservation, here and on the current work."""
         return self.call(lambda: (0, 0, 0)).settle(prompt_tokens, completion_tokens, images)
 
     def book(self, usage: Usage) -> None:
@@ -325,8 +328,8 @@ def _ledger(price: Price | None, name: str, budgets: tuple[Budget, ...]) -> Ledg
 
 
 class Booking:
-    """One answer in the books: `hold` before each attempt that is sent, then one of `release`,
-    `lose` and `settle`.
+    """The bookkeeping of one answer: `hold` before each attempt that is sent, then one of
+    `release`, `lose` and `settle`.
     """
 
     __slots__ = ("_expected", "_held", "_ledger", "_most", "lost")
@@ -338,7 +341,7 @@ class Booking:
         self.lost = Usage()
 
     async def hold(self) -> None:
-        """Waits until the budgets cover the call, and holds what it may cost. Raises
+        """Waits until the budgets cover the call and reserves its maximum cost. Raises
         BudgetSpentError.
         """
         ledger = self._ledger
@@ -378,12 +381,12 @@ class Booking:
         return self._expected * self._ledger._scale
 
     def release(self) -> None:
-        """The attempt was not sent, or was refused: it costs nothing."""
+        """Books an attempt that was not sent or was refused: no cost."""
         self._end(0.0)
 
     def lose(self) -> None:
-        """The attempt was sent and brought no answer: providers charge for it, and nobody says how
-        much. It is estimated.
+        """Books an attempt that was sent without an answer, by an estimate, since providers charge
+        for it.
         """
         if (usd := self._estimate() if self._held is None else self._held) is None:
             return
@@ -393,7 +396,7 @@ class Booking:
         self._ledger.book(lost)
 
     def settle(self, prompt_tokens: int, completion_tokens: int, images: int) -> Usage:
-        """The answer is there. What it cost, with the attempts before it that were lost."""
+        """Books an answer, with the attempts lost before it."""
         ledger = self._ledger
         usd = (
             None
@@ -442,7 +445,7 @@ class Meter:
         self._lock = threading.Lock()
 
     def count(self, *, waiting: int = 0, running: int = 0) -> None:
-        """So many more of its calls wait for their turn, and so many more have it."""
+        """Changes the number of waiting and of running calls."""
         with self._lock:
             now = time.perf_counter()
             if self._waiting and not self._running:
@@ -457,7 +460,7 @@ _share: ContextVar[float] = ContextVar("prill_price_share", default=1.0)
 
 @contextmanager
 def at_share_of_price(share: float) -> Iterator[None]:
-    """Inside it, calls cost that share of what the price table says."""
+    """Context manager: calls cost this share of the table's price."""
     token = _share.set(share)
     try:
         yield
@@ -469,8 +472,8 @@ _meter: ContextVar[Meter | None] = ContextVar("prill_meter", default=None)
 
 
 def count_usage(usage: Usage) -> None:
-    """Counts on the work at hand what a call took. A `Ledger` does it; a model of one's own that
-    has none does it itself.
+    """Adds the usage of a call to the current work. A `Ledger` does so; a model without one calls
+    this.
     """
     if (meter := _meter.get()) is not None:
         meter.usage += usage
@@ -478,7 +481,9 @@ def count_usage(usage: Usage) -> None:
 
 @contextmanager
 def metered() -> Iterator[Meter]:
-    """Counts every call made inside, in tasks started inside too, also when they fail."""
+    """Context manager: counts every call made inside, also in tasks started inside and when they
+    fail.
+    """
     meter = Meter()
     token = _meter.set(meter)
     try:

@@ -74,7 +74,7 @@ class ReplyFormat:
         }
 
     def instructions(self, *, as_json: bool) -> str:
-        """The sentence that tells the model how to answer."""
+        """The instruction that tells the model how to answer."""
         if as_json:
             choices = " or ".join(f'"{choice}"' for choice in self.choices)
             number = f', "{self.number}": <{self._number_words}>' if self.number else ""
@@ -202,7 +202,7 @@ class WordFormat:
         }
 
     def instructions(self, *, as_json: bool) -> str:
-        """The sentence that tells the model how to answer. It stands behind prompts that ask for
+        """The instruction that tells the model how to answer. It stands behind prompts that ask for
         thoughts.
         """
         if as_json:
@@ -327,7 +327,7 @@ def _storable(text: str) -> str:
 
 
 def excerpt(text: str, limit: int = 120) -> str:
-    """A short quotation for messages."""
+    """A short excerpt for messages."""
     flat = " ".join(text.split())
     return repr(flat if len(flat) <= limit else flat[: limit - 1] + "…")
 
@@ -686,7 +686,7 @@ def _is_count(counts: TokenCounts) -> bool:
 
 
 def error_message(body: object, fallback: str) -> str:
-    """The words of an error body in one of its usual shapes."""
+    """The message in an error body."""
     record: Any = body
     if isinstance(record, list) and record:
         record = record[0]

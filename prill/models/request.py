@@ -426,7 +426,7 @@ def estimate_size(messages: Sequence[Message]) -> tuple[int, int]:
 
 
 def guessed_tokens(messages: Sequence[Message]) -> int:
-    """A guess at the tokens of some messages, rather too high than too low."""
+    """An upper estimate of the tokens of some messages."""
     size, images = estimate_size(messages)
     return size // _BYTES_PER_TOKEN + images * TOKENS_PER_IMAGE
 

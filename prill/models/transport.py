@@ -146,21 +146,21 @@ class CircuitBreaker:
         return WatchedCall(self)
 
     def begin(self, call: asyncio.Timeout) -> None:
-        """A call is under way."""
+        """Notes the start of a call."""
         self._open.add(call)
 
     def end(self, call: asyncio.Timeout) -> None:
-        """It is over."""
+        """Notes the end of a call."""
         self._open.discard(call)
 
     def answered(self) -> None:
-        """The endpoint answered something, be it a refusal: it is there."""
+        """Notes an answer, including an error: the endpoint is reachable."""
         self._since = None
         self._failing.clear()
 
     def failed(self, call: asyncio.Timeout, problem: object) -> None:
-        """An attempt had no answer, or one that asks to come again. Raises EndpointGoneError when
-        that was the last straw.
+        """An attempt had no answer, or one that asks to come again. Raises EndpointGoneError once
+        the circuit breaker opens.
         """
         now = _now()
         self._since = now if self._since is None else self._since
@@ -180,7 +180,7 @@ class CircuitBreaker:
         raise EndpointGoneError(self.why)
 
     def left(self) -> float:
-        """Seconds of patience that are left."""
+        """Seconds until the circuit breaker opens."""
         return (
             self.patience if self._since is None else max(0.0, self._since + self.patience - _now())
         )
@@ -279,7 +279,7 @@ class AdaptiveLimiter:
         self._release()
 
     def succeeded(self) -> None:
-        """A call went well."""
+        """Notes a success."""
         self._quiet += 1
         if self._quiet >= self.limit and self.limit < self.most:
             self.limit += 1
@@ -364,8 +364,7 @@ def _url(base: str, path: str) -> URL:
 
 
 class Endpoint:
-    """Sends request bodies to `/chat/completions`. Made of settings only: connections are opened
-    inside each event loop.
+    """Sends request bodies to `/chat/completions`. Connections are opened in each event loop.
 
     `timeout` bounds one attempt and `total_timeout` all attempts, in seconds; `retries` are
     attempts after the first; `patience` is that of `CircuitBreaker`.
@@ -790,9 +789,7 @@ class Endpoint:
         return key or "none"
 
     def without_key(self, message: str) -> str:
-        """The message with stars in the place of the key, and of what there is of it at the end of
-        a message that was cut.
-        """
+        """The message with the key replaced by stars, also a part of it at a cut end."""
         return without_key(message, os.environ.get(self.api_key_env, ""))
 
     def _words(self, error: BaseException) -> str:
@@ -904,18 +901,14 @@ async def _close_with_loop(http: aiohttp.ClientSession) -> AsyncGenerator[None, 
 
 
 def cannot_pay(status: int, message: str) -> bool:
-    """Whether a refusal is about the account, which no other request can change. Other words with a
-    400 may quote a page.
-    """
+    """Whether an error is about the account (billing), which no other request can change."""
     if status in (403, 429) and re.search(_NO_CREDIT, message, re.IGNORECASE):
         return re.search(_PASSES, message) is None
     return status == 402 or (status == 400 and message.startswith(_LOW_CREDIT))
 
 
 def without_key(message: str, key: str) -> str:
-    """The message with stars in the place of the key, and of what there is of it at the end of a
-    message that was cut. For what is shown: it is understood as it came.
-    """
+    """The message with the key replaced by stars, also a part of it at a cut end."""
     if len(key) < _LEAST_KEY or key.lower() in _NO_KEYS:
         return message
     message = message.replace(key, "***")

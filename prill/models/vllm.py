@@ -243,13 +243,13 @@ class Server:
         return run.base_url
 
     def check(self) -> None:
-        """Raises EndpointError when the server has ended, with its last words."""
+        """Raises EndpointError when the server has exited, with the end of its log."""
         if self._run is not None:
             self._run.check()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Within it nobody ends it to have the card."""
+        """Context manager: the server is not stopped to free the device."""
         with self._lock:
             self._calls += 1
         try:
@@ -281,7 +281,7 @@ class Server:
         self.stop()
 
     def stop(self) -> None:
-        """Ends it, and waits for that; safe to call twice."""
+        """Stops the server and waits; safe to call twice."""
         with self._lock:
             run, self._run = self._run, None
         if run is not None:
@@ -419,7 +419,7 @@ _turns = threading.Lock()
 
 
 def shared_server(command: tuple[str, ...], name: str, timeout: float) -> Server:
-    """The server of these settings, the same one for all who ask."""
+    """The server with these settings, shared by all callers."""
     with _sharing:
         server = _servers.get((command, name))
         if server is None:

@@ -106,8 +106,8 @@ _ACTION_FIGURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class AgreeConfig(Config):
-    """What `prill agree` does: compare verdicts with labels, or predicted actions with recorded
-    ones.
+    """Configuration of `prill agree`: compare verdicts with labels, or predicted actions with
+    recorded ones.
     """
 
     verdicts: Annotated[
@@ -163,7 +163,7 @@ class AgreeConfig(Config):
     ] = None
 
     def check(self) -> None:
-        """Whether the options go together.
+        """Checks options that depend on each other.
 
         Raises:
             UsageError: They do not.
@@ -188,7 +188,7 @@ class AgreeConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class AgreeResult:
-    """What was found; printed, the whole page.
+    """Result of a comparison; printing it shows all tables.
 
     Args:
         compared: The figures of verdicts against labels, or with metric aitw of actions against
@@ -266,7 +266,7 @@ class AgreeResult:
         return self.table(by).to_pandas()
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON has it, disagreements by number."""
+        """Everything as JSON; disagreements by number."""
         figures: dict[str, Any] = msgspec.to_builtins(self.compared)
         if not isinstance(self.compared, Agreement):
             return figures

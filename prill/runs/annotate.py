@@ -50,8 +50,8 @@ _OF_TRAJECTORIES = (
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotateConfig(Config):
-    """What `prill annotate` does: serve a page on which a person labels trajectories, or decides
-    about captions.
+    """Configuration of `prill annotate`: serve a page on which a person labels trajectories, or
+    decides about captions.
     """
 
     trajectories: Annotated[
@@ -96,7 +96,7 @@ class AnnotateConfig(Config):
     ] = False
 
     def check(self) -> None:
-        """Refuses options that do not go together.
+        """Checks options that depend on each other.
 
         Raises:
             UsageError: They do not.
@@ -151,7 +151,7 @@ class Opened:
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotateResult:
-    """What a session of labelling leaves.
+    """Result of an annotation session.
 
     Attributes:
         file: The file with the labels or decisions.
@@ -176,7 +176,7 @@ class AnnotateResult:
     choices: dict[str, int] = field(default_factory=dict)
 
     def table(self) -> dict[str, Any]:
-        """The result as JSON has it."""
+        """The result as JSON."""
         if self.choices:
             return {"file": self.file, "written": self.written, "left": self.left, **self.choices}
         table = asdict(self)

@@ -36,8 +36,8 @@ TrajectoryFiles = Annotated[
 
 
 def apart(run: Callable[[], R]) -> R:
-    """The result of work that starts event loops of its own: in a thread where one is running
-    already, as in a notebook.
+    """Runs work that starts its own event loop; in a thread where a loop is already running, as in
+    a notebook.
     """
     try:
         asyncio.get_running_loop()
@@ -48,8 +48,7 @@ def apart(run: Callable[[], R]) -> R:
 
 
 def synchronous(run: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
-    """The synchronous form of a run that asks models or plays, for scripts and notebooks: the same,
-    waited for.
+    """Wraps an async run for scripts and notebooks.
 
     Args:
         run: The coroutine function of the run, named `…_async`.
@@ -67,8 +66,7 @@ def synchronous(run: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
 
 
 def asynchronous(run: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """The asynchronous form of a run that only reads and computes: the same, in a thread of its
-    own.
+    """Wraps a synchronous run as a coroutine that runs it in a thread.
 
     Args:
         run: The run. What it reports, such as `progress`, is called in that thread.
@@ -112,8 +110,8 @@ def preformatted(text: str) -> str:
 
 
 def count_lines(paths: Iterable[str], limit: int | None = None) -> int:
-    """The number of lines of some files, at most `limit`. A damaged archive counts as far as it
-    goes: the run reports it.
+    """The number of lines of some files, at most `limit`. A damaged archive counts up to the
+    damage.
     """
     count = 0
     for path in paths:
@@ -142,8 +140,7 @@ def run_budget(
     begin_again: bool = False,
     planned: bool = False,
 ) -> Iterator[None]:
-    """One budget for all models that are made inside; it is that of the run, however often the run
-    is begun.
+    """One budget for all models made inside; it holds over restarts of the run.
 
     What the run spends is kept in a file of its `folder`, where it has one, without a budget, too;
     with a budget beside its output `file`.

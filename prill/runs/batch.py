@@ -36,7 +36,7 @@ from prill.types import Usage
 
 @dataclass(frozen=True, kw_only=True)
 class BatchWriteConfig(Config):
-    """What `prill batch write` does: write the requests of a judge into a folder."""
+    """Configuration of `prill batch write`: write the requests of a judge into a folder."""
 
     trajectories: Annotated[
         Sequence[str | Path],
@@ -73,7 +73,7 @@ class BatchWriteConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSubmitConfig(Config):
-    """What `prill batch submit` does: hand the requests in at the endpoint's batch API."""
+    """Configuration of `prill batch submit`: submit the requests to the endpoint's batch API."""
 
     folder: Annotated[str | Path, Meta(description="folder with the requests")]
     wait: Annotated[
@@ -91,8 +91,8 @@ class BatchSubmitConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchCollectConfig(Config):
-    """What `prill batch collect` does: make verdicts of the answers, and the next requests where a
-    judge needs more.
+    """Configuration of `prill batch collect`: make verdicts of the answers, and the next requests
+    where a judge needs more.
     """
 
     folder: Annotated[str | Path, Meta(description="folder with the requests")]
@@ -116,8 +116,8 @@ class BatchCollectConfig(Config):
 
 @dataclass(frozen=True)
 class BatchWriteResult:
-    """What was written: the request files of the folder, and the tally (`pending`: trajectories
-    that wait for answers).
+    """The request files of the folder and the tally (`pending`: trajectories that wait for
+    answers).
     """
 
     folder: str
@@ -152,7 +152,7 @@ class BatchSubmitResult:
 
 @dataclass(frozen=True)
 class BatchCollectResult(VerdictFile):
-    """Verdicts of the answers that have come.
+    """Result of collecting answers.
 
     Attributes:
         tally: Counts; `pending` trajectories wait for answers.
@@ -209,7 +209,7 @@ batch_write = synchronous(batch_write_async)
 
 
 def plan_batch_write(config: BatchWriteConfig) -> RunPlan:
-    """What would be written, and what it would cost at the batch API, found out without a call.
+    """Plans the requests and their cost at the batch API, without a call.
 
     Args:
         config: The run.
@@ -232,7 +232,7 @@ def plan_batch_write(config: BatchWriteConfig) -> RunPlan:
 
 
 async def batch_submit_async(config: BatchSubmitConfig) -> BatchSubmitResult:
-    """Hands the requests in at the endpoint's batch API; the same call goes on after any failure.
+    """Submits the requests to the endpoint's batch API; the same call resumes after a failure.
 
     Args:
         config: The folder, and whether to wait for the answers.
@@ -271,7 +271,7 @@ batch_submit = synchronous(batch_submit_async)
 
 
 def plan_batch_submit(config: BatchSubmitConfig) -> RunPlan:
-    """What would be handed in.
+    """Plans the submission.
 
     Args:
         config: The run.

@@ -31,7 +31,7 @@ _VLM, _TRAINING = CaptionerConfig("vlm"), TrainingSpec()
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionConfig(Config):
-    """What `prill caption` does: put screenshots into words, once each, for judges or to train a
+    """Configuration of `prill caption`: caption each screenshot once, for judges or to train a
     captioner.
     """
 
@@ -75,7 +75,7 @@ class CaptionConfig(Config):
     )
 
     def check(self) -> None:
-        """Checks that the options go together.
+        """Checks options that depend on each other.
 
         Raises:
             UsageError: They do not.
@@ -93,7 +93,7 @@ class CaptionConfig(Config):
 
 @dataclass(frozen=True)
 class CaptionResult:
-    """What a run came to.
+    """Result of a run.
 
     Attributes:
         tally: Counts of pictures, reasons for those without a caption, and what models were asked
@@ -131,7 +131,7 @@ class CaptionResult:
         )
 
     def rows_line(self) -> str:
-        """What became of the pictures, where rows are made."""
+        """How many pictures became rows, and why others did not."""
         counts = Counter(self.dropped).most_common()
         dropped = ", ".join(f"{reason} {count}" for reason, count in counts) or "none"
         mended = f" ({self.mended} of them mended by hand)" if self.mended else ""
@@ -156,8 +156,7 @@ async def caption_async(
     stop: asyncio.Event | None = None,
     progress: Callable[[CaptionTally], None] = lambda tally: None,
 ) -> CaptionResult:
-    """Puts the screenshots of trajectories into words, each picture once; the same again goes on
-    where a run broke off.
+    """Captions the screenshots of trajectories, each picture once; the same call resumes.
 
     Args:
         config: Which trajectories, who captions, and where captions or rows go.
@@ -202,7 +201,7 @@ caption = synchronous(caption_async)
 
 
 def plan_caption(config: CaptionConfig) -> RunPlan:
-    """What the run would do and ask of models, found out without a call.
+    """Plans the run: its work and model calls, without making any.
 
     Args:
         config: The run.

@@ -38,7 +38,7 @@ def strangers(judge: Evaluator) -> list[str]:
 
 
 def unknown_keys(counts: Counter[str]) -> list[str]:
-    """A caution for keys that no trajectory has: one may be a slip of the pen."""
+    """A warning for keys that no trajectory has, such as misspelled ones."""
     if not counts:
         return []
     names = [

@@ -35,7 +35,9 @@ TableForm = Literal["markdown", "csv", "json"]
 
 @dataclass(frozen=True, kw_only=True)
 class TableConfig(Config):
-    """What `prill table` does: show a verdict file as a Markdown table, as CSV or as JSON."""
+    """Configuration of `prill table`: show a verdict file as a Markdown table, as CSV or as
+    JSON.
+    """
 
     verdicts: Annotated[str | Path, Meta(description="verdict file, .jsonl or .jsonl.gz, or -")]
     labels: Annotated[str | Path | None, Meta(description="label file: a column more")] = None
@@ -51,7 +53,7 @@ class TableConfig(Config):
 
     @property
     def form(self) -> TableForm:
-        """What is written."""
+        """The output format."""
         by_name: dict[str, TableForm] = {".csv": "csv", ".json": "json"}
         return self.format or by_name.get(Path(self.output or "").suffix, "markdown")
 
@@ -100,7 +102,7 @@ def table_text(verdicts: Table, form: TableForm) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeConfig(Config):
-    """What `prill merge` does: write the verdicts of several shards into one file."""
+    """Configuration of `prill merge`: write the verdicts of several shards into one file."""
 
     verdicts: Annotated[
         Sequence[str | Path],
@@ -134,7 +136,7 @@ merge_async = asynchronous(merge)
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptConfig(Config):
-    """What `prill accept` does: take the files of a run folder as they are now."""
+    """Configuration of `prill accept`: accept the current files of a run folder."""
 
     folder: Annotated[
         str | Path, Meta(description="folder of a run or a study, with the folders in it")
@@ -143,7 +145,7 @@ class AcceptConfig(Config):
 
 @dataclass(frozen=True)
 class AcceptResult:
-    """The files that are taken as they are now.
+    """The accepted files.
 
     Attributes:
         files: Their paths.
@@ -156,7 +158,7 @@ class AcceptResult:
 
 
 def accept(config: AcceptConfig) -> AcceptResult:
-    """Takes the files of a run folder as they are now, where they differ from its checksums.
+    """Accepts the current files of a run folder where they differ from its checksums.
 
     Args:
         config: The folder.
@@ -192,7 +194,7 @@ awaited.
 
 @dataclass(frozen=True, kw_only=True)
 class CheckConfig(Config):
-    """What `prill check` does: say what files hold and what is broken in them, or print a
+    """Configuration of `prill check`: report what files hold and what is broken in them, or print a
     schema.
     """
 
@@ -211,7 +213,7 @@ class CheckConfig(Config):
     ] = None
 
     def check(self) -> None:
-        """Refuses options that do not go together.
+        """Checks options that depend on each other.
 
         Raises:
             UsageError: They do not.
@@ -224,7 +226,7 @@ class CheckConfig(Config):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What files hold.
+    """Result of checking files.
 
     Attributes:
         files: A report of each file.
@@ -268,7 +270,7 @@ class CheckResult:
 
 
 def check(config: CheckConfig, *, progress: Callable[[], object] = lambda: None) -> CheckResult:
-    """Says what files hold and what is broken in them.
+    """Reports what files hold and what is broken in them.
 
     Args:
         config: The files, or the kind whose schema is wanted.
@@ -332,7 +334,9 @@ def _report_lines(report: FileReport) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertConfig(Config):
-    """What `prill convert` does: turn other tools' recordings into trajectories and labels."""
+    """Configuration of `prill convert`: turn other tools' recordings into trajectories and
+    labels.
+    """
 
     format: Annotated[
         FormatLike,
@@ -351,7 +355,7 @@ class ConvertConfig(Config):
 
 @dataclass(frozen=True)
 class ConvertResult:
-    """What was converted.
+    """Result of a conversion.
 
     Attributes:
         output: The folder.
@@ -362,8 +366,8 @@ class ConvertResult:
     report: ConversionReport
 
     def unrecognised(self) -> str | None:
-        """Which actions the format's reader does not know, the most frequent first; None where it
-        knows all.
+        """Actions that the format's reader does not know, most frequent first; None where it knows
+        all.
         """
         report = self.report
         if not report.unrecognised:
@@ -382,7 +386,7 @@ class ConvertResult:
         )
 
     def table(self) -> dict[str, Any]:
-        """What was converted, as JSON has it."""
+        """The result as JSON."""
         report = self.report
         counts = {
             "trajectories": report.trajectories,

@@ -22,7 +22,7 @@ PLATFORMS = ("web", "android", "ios")
 
 @dataclass(frozen=True, kw_only=True)
 class DevicesConfig(Config):
-    """What `prill devices` does: look for browsers, phones and simulators."""
+    """Configuration of `prill devices`: look for browsers, phones and simulators."""
 
     platforms: Annotated[
         Sequence[str], Meta(description=f"{', '.join(PLATFORMS)} (default: all of them)")
@@ -32,14 +32,14 @@ class DevicesConfig(Config):
     )
 
     def check(self) -> None:
-        """An unknown platform is refused."""
+        """Checks the platform."""
         if unknown := [name for name in self.platforms if name not in PLATFORMS]:
             raise UsageError(f"no platform {', '.join(unknown)}; there are {', '.join(PLATFORMS)}")
 
 
 @dataclass(frozen=True)
 class DevicesResult:
-    """What is there, and how to get what is not.
+    """Available environments, and how to install the others.
 
     Attributes:
         tools: The tools of each platform.
@@ -60,7 +60,7 @@ class DevicesResult:
 
 
 async def devices_async(config: DevicesConfig) -> DevicesResult:
-    """Looks for what environments need on this machine.
+    """Checks which environments this machine can run.
 
     Args:
         config: The platforms, and where servers may be.

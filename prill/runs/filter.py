@@ -35,7 +35,7 @@ Say = Callable[[str, int, int], object]
 
 
 class TeacherConfig(PolicyConfig):
-    """The policy that is to learn, by name, or `plain`: a plain prompt of goal, history and state.
+    """The policy to train, by name, or `plain`: a plain prompt of goal, history and state.
 
     It says what is asked in a row and how the answer is put:
     `TeacherConfig("react", reasoning=False)`, `TeacherConfig("plain", images=False)`.
@@ -68,8 +68,8 @@ _FILTER, _EXPORT, _TEACHER = FilterSpec(), ExportSpec(), TeacherConfig(PLAIN)
 
 @dataclass(frozen=True, kw_only=True)
 class FilterConfig(Config):
-    """What `prill filter` does: keep the steps that a judge found good, and write them as training
-    rows.
+    """Configuration of `prill filter`: keep the steps that a judge found good, and write them as
+    training rows.
     """
 
     trajectories: TrajectoryFiles
@@ -96,7 +96,7 @@ class FilterConfig(Config):
 
 @dataclass(frozen=True)
 class FilterResult:
-    """What a filter kept and wrote.
+    """Rows that a filter kept and wrote.
 
     Attributes:
         exported: Rows by kind, what was kept, and what was lost and why.
@@ -116,7 +116,7 @@ class FilterResult:
 
     @property
     def filtered(self) -> Filtered:
-        """What was kept and lost."""
+        """The kept and lost steps."""
         return self.exported.filtered
 
     def to_pandas(self) -> Any:
@@ -215,8 +215,7 @@ awaited.
 
 
 def make_teacher(policy: TeacherLike) -> Teacher | None:
-    """The policy that is to learn; None for the plain prompt without options, which fits itself to
-    what is recorded.
+    """The policy to train; None for the plain prompt without options.
 
     No model is asked: where a policy needs one, it gets one that cannot answer.
 

@@ -1,6 +1,4 @@
-"""Filtered behavioural cloning: an agent learns from its own attempts, as far as a judge finds them
-good.
-"""
+"""Filtered behavioural cloning: an agent learns from those of its attempts that a judge accepts."""
 
 from __future__ import annotations
 
@@ -62,8 +60,8 @@ _NOT_OF_EPISODES = frozenset({"output", "budget_usd", "model", "first_play"})
 
 @dataclass(frozen=True, kw_only=True)
 class FilteredBCConfig(Study):
-    """What `prill refine filtered-bc` does: play, judge, filter, train, play on what was held out;
-    in rounds.
+    """Configuration of `prill refine filtered-bc`: play, judge, filter, train, and evaluate on
+    held-out tasks, in rounds.
 
     The tables of episodes have the fields of a rollout, and those of its environment beside them.
     """
@@ -110,7 +108,7 @@ class FilteredBCConfig(Study):
 
 @dataclass(frozen=True)
 class FilteredBCResult:
-    """What a study came to.
+    """Result of a study.
 
     Args:
         results: Successes with intervals, comparisons of arms, precision and recall of each judge,
@@ -272,8 +270,7 @@ def _training_on(devices: Devices, spec: TrainSpec, base: Base, out: Path) -> st
 def prepare(
     study: Study, out: Path
 ) -> tuple[Rollouts, tuple[Evaluator, ...], dict[str, EpisodePlan]]:
-    """Makes every part of a study that plays or judges, so that whatever is wrong is said before
-    hours of play.
+    """Makes every part of a study that plays or judges, so that errors appear before hours of play.
 
     Args:
         study: The study.
@@ -303,7 +300,7 @@ def plan_study(
     plans: Mapping[str, EpisodePlan],
     judges: Sequence[Evaluator],
 ) -> RunPlan:
-    """What the study would do; stages that are done are counted as they are planned."""
+    """Plans the study, finished stages included."""
     attempts = [plan for name, plan in plans.items() if name != "evaluation"]
     evaluation = plans["evaluation"]
     lines = len(seeds) * len(study.arms)
@@ -311,7 +308,7 @@ def plan_study(
     own = [
         plan
         for plan, kind in zip(attempts, study.kinds, strict=True)
-        if not _is_anothers(study, kind)
+        if not _uses_other_policy(study, kind)
     ]
     later = lines * (study.rounds - 1)
     trainings = lines * study.rounds
@@ -356,8 +353,7 @@ def plan_study(
 
 
 class Rollouts:
-    """Plays as a rollout does: the tables of episodes hold its fields, and any environment and
-    policy will do.
+    """Plays episodes as `prill rollout` does, in any environment and with any policy.
 
     The policy has to be one that can be taught, and to have an option `adapter`, or to ask a model
     that has one (`local:DIR`, `vllm:MODEL`). Attempts may be another policy's
@@ -385,9 +381,9 @@ class Rollouts:
             )
         self._teacher = teacher
         for name in ("evaluation", "episodes"):
-            if _is_anothers(study, getattr(study, name)):
+            if _uses_other_policy(study, getattr(study, name)):
                 raise UsageError(f"{name}.policy: only attempts may be another policy's")
-        if study.rounds > 1 and all(_is_anothers(study, kind) for kind in study.kinds):
+        if study.rounds > 1 and all(_uses_other_policy(study, kind) for kind in study.kinds):
             raise UsageError(
                 "rounds: all attempts are another policy's, so a later round has nothing new to "
                 "learn from; set it to 1, "
@@ -423,7 +419,7 @@ class Rollouts:
             )
 
     async def check(self, out: Path) -> dict[str, EpisodePlan]:
-        """What each table would play; everything that plays is made, and nothing is played.
+        """Plans each table of episodes; makes every part and plays nothing.
 
         Args:
             out: The folder of the study.
@@ -456,7 +452,7 @@ class Rollouts:
         return plans
 
     def teacher(self) -> Demonstrator:
-        """The policy without an adapter: what it asks does not hang on it."""
+        """The policy without an adapter; its prompts do not depend on one."""
         return self._teacher
 
     def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
@@ -468,7 +464,7 @@ class Rollouts:
             adapter: What was trained; None: the policy as it is.
             earlier: Rounds that have played the same to learn from.
         """
-        if earlier and _is_anothers(self._study, episodes):
+        if earlier and _uses_other_policy(self._study, episodes):
             return  # it has learnt nothing since, and would do the same again
         kind = self.episodes(out, episodes, adapter, earlier)
         recorded = asyncio.run(kind.record())
@@ -504,7 +500,7 @@ class Rollouts:
     ) -> Episodes:
         table, player, environment = _parted(episodes, place)
         texts: dict[str, Any] = {}
-        if not _is_anothers(self._study, episodes):
+        if not _uses_other_policy(self._study, episodes):
             said = {**self._taught.options, **player}
             own = list_options(POLICIES.maker(self._taught.name))
             texts = {
@@ -552,7 +548,7 @@ class Episodes:
 
     @asynccontextmanager
     async def session(self, *, planned: bool = False) -> AsyncIterator[RolloutSession]:
-        """Everything that is played, made ready. Raises UsageError."""
+        """Prepares the episodes. Raises UsageError."""
         async with rollout_session(self.config, planned=planned) as made:
             where, policy = (dict(part) for part in (made.run[1], made.run[4]))  # type: ignore[call-overload]
             run = [
@@ -578,7 +574,7 @@ class _Said(str):
     __slots__ = ()
 
 
-def _is_anothers(study: Study, table: Table) -> bool:
+def _uses_other_policy(study: Study, table: Table) -> bool:
     """Whether episodes are played by another policy than the one that learns."""
     player = get_name(plain(table.get("policy")))
     return player is not None and player != study.taught.get("name")

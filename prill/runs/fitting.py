@@ -73,7 +73,9 @@ _BINS: dict[str, type] = {
 
 @dataclass(frozen=True, kw_only=True)
 class FitConfig(Config):
-    """What `prill fit` does: fit a judge to labelled trajectories, without a language model."""
+    """Configuration of `prill fit`: fit a judge to labelled trajectories, without a language
+    model.
+    """
 
     trajectories: TrajectoryFiles
     labels: Annotated[str | Path, Meta(description="label file")]
@@ -116,7 +118,7 @@ class FitConfig(Config):
     seed: Annotated[int, Meta(ge=0, description="for the folds of the cross-validation")] = 0
 
     def check(self) -> None:
-        """Whether the options go together.
+        """Checks options that depend on each other.
 
         Raises:
             UsageError: They do not.
@@ -129,7 +131,7 @@ class FitConfig(Config):
 
 @dataclass(frozen=True)
 class FitResult(Tabular):
-    """A judge that was fitted; printed, its card.
+    """A fitted judge; printing it shows its card.
 
     Args:
         model: The judge's weights and its card.
@@ -328,7 +330,9 @@ def _row(name: str, figures: StudentHeldOut) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateConfig(Config):
-    """What `prill calibrate` does: make a judge's scores probabilities, and choose a threshold."""
+    """Configuration of `prill calibrate`: make a judge's scores probabilities, and choose a
+    threshold.
+    """
 
     verdicts: Annotated[
         str | Path, Meta(description="verdict file of one judge, as `prill score` writes it")
@@ -368,7 +372,7 @@ class CalibrateConfig(Config):
     seed: Annotated[int, Meta(ge=0, description="for the folds of the cross-validation")] = 0
 
     def check(self) -> None:
-        """Whether the options go together.
+        """Checks options that depend on each other.
 
         Raises:
             UsageError: They do not.
@@ -386,7 +390,7 @@ class CalibrateConfig(Config):
 
     @property
     def goal(self) -> Goal:
-        """What the threshold is for."""
+        """The criterion of the threshold."""
         costs = (
             None if self.cost_fp is None or self.cost_fn is None else (self.cost_fp, self.cost_fn)
         )
@@ -412,7 +416,7 @@ class CalibrateResult(Tabular):
 
     @property
     def threshold(self) -> float:
-        """A calibrated score from here on is a success."""
+        """The lowest calibrated score that counts as success."""
         return self.calibration.threshold
 
     def svg(self) -> str:

@@ -47,7 +47,7 @@ class RunPlan:
     problems: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """The plan in words."""
+        """The plan as text."""
         yield from self.work
         most = "at most " if self.most else ""
         if self.usage is None:
@@ -75,7 +75,7 @@ class RunPlan:
             yield "time: unknown"
 
     def table(self) -> dict[str, Any]:
-        """The plan as JSON has it; null is what is unknown."""
+        """The plan as JSON; unknown values are null."""
         usage = (
             dict.fromkeys(Usage.__match_args__)
             if self.usage is None
@@ -86,7 +86,7 @@ class RunPlan:
 
 
 def duration(seconds: float) -> str:
-    """A time in words."""
+    """A duration as text."""
     minutes = round(seconds / 60)
     if minutes < 1:
         return "a minute" if seconds else "no time"
@@ -101,14 +101,14 @@ def duration(seconds: float) -> str:
 
 
 def together(parts: Iterable[Usage | None]) -> Usage | None:
-    """All of it; None where a part is unknown."""
+    """The sum; None where a part is unknown."""
     listed = list(parts)
     known = [part for part in listed if part is not None]
     return None if len(known) < len(listed) else sum(known, start=Usage())
 
 
 def times(usage: Usage | None, count: float) -> Usage | None:
-    """So many times that."""
+    """The usage multiplied."""
     if usage is None:
         return None if count else Usage()
     usd = None if usage.usd is None else usage.usd * count
@@ -135,13 +135,11 @@ class EarlierAttempts:
 
     @property
     def usage(self) -> Usage | None:
-        """What an attempt asked of models on average; None where none is on record."""
+        """Mean model usage of an attempt; None without a record."""
         return times(sum(self.usages, start=Usage()), 1 / len(self.usages)) if self.usages else None
 
     def judging(self, judge: Evaluator | None, price_table: str | None = None) -> Usage | None:
-        """What a verdict asks of models on average, by attempts of the sample; None where that is
-        unknown.
-        """
+        """Mean model usage of a verdict over the sample; None where it is unknown."""
         if judge is None or not asks_models(judge):
             return Usage()
         if not isinstance(judge, Estimator) or not self.sample:
@@ -155,7 +153,7 @@ class EarlierAttempts:
 
 
 def recorded_in(folder: Path) -> EarlierAttempts:
-    """What is recorded in a folder; nothing where it is not there."""
+    """The attempts recorded in a folder; empty without a folder."""
     path = folder / TRAJECTORIES
     if not path.is_file() or not path.stat().st_size:
         return EarlierAttempts()
@@ -297,7 +295,7 @@ def compute_cost(usage: Usage, models: str | None, price_table: str | None = Non
 
 
 def listed(names: Sequence[object]) -> str:
-    """What there is several times of, each once with its number."""
+    """Each repeated item once, with its count."""
     return ", ".join(
         f"{count} x {name}" if count > 1 else str(name) for name, count in Counter(names).items()
     )
@@ -305,7 +303,7 @@ def listed(names: Sequence[object]) -> str:
 
 @contextmanager
 def in_file(path: str | Path) -> Iterator[None]:
-    """Within it, what is wrong with settings names the file they stand in."""
+    """Context manager: errors in settings name their file."""
     try:
         yield
     except UsageError as error:

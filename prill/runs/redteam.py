@@ -86,7 +86,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class RedteamConfig(Config):
-    """What `prill redteam` does: attack a judge with false claims and injected text."""
+    """Configuration of `prill redteam`: attack a judge with false claims and injected text."""
 
     trajectories: TrajectoryFiles
     labels: Annotated[
@@ -143,8 +143,7 @@ class RedteamConfig(Config):
 
 @dataclass(frozen=True)
 class RedteamResult(Tabular):
-    """How far attacks move a judge; printed, the worst strength of each family, and a notebook
-    shows the picture.
+    """The effects of attacks on a judge; printing it shows the worst strength of each family.
 
     Args:
         figures: The effect of every attack.
@@ -250,8 +249,8 @@ redteam = synchronous(redteam_async)
 
 
 def plan_redteam(config: RedteamConfig) -> RunPlan:
-    """What the run would do and ask of models: the trajectories are judged as they are, and once
-    for each attack that applies.
+    """Plans the run, without calling a model: the trajectories are judged as they are, and once for
+    each attack that applies.
 
     Raises:
         UsageError: The configuration cannot be carried out.

@@ -70,8 +70,8 @@ _TROUBLE = ("unscored", "no_lesson", "broken", "not_begun")
 
 @dataclass(frozen=True, kw_only=True)
 class ReflexionConfig(EpisodesConfig):
-    """What `prill reflexion` does: try tasks again while a judge says failure, each time with a
-    lesson from before.
+    """Configuration of `prill reflexion`: retry tasks while a judge says failure, each time with
+    the lessons so far.
     """
 
     output: Annotated[
@@ -100,7 +100,7 @@ class ReflexionConfig(EpisodesConfig):
     ] = False
 
     def check(self) -> None:
-        """Checks options that have to go together.
+        """Checks options that depend on each other.
 
         Raises:
             UsageError: A second opinion is asked for on the oracle's labels.
@@ -134,13 +134,13 @@ class ReflexionConfig(EpisodesConfig):
 
     @property
     def calls(self) -> int:
-        """Most calls of a model at once, unless it says otherwise."""
+        """Default maximum of concurrent calls per model."""
         return max(self.workers or 1, 16)
 
 
 @dataclass(frozen=True)
 class ReflexionResult:
-    """What a run came to.
+    """Result of a run.
 
     Args:
         results: The results file: every attempt with its verdict, its truth and its lesson, and the
@@ -153,7 +153,7 @@ class ReflexionResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every task ended in an answer, and no label was lost."""
+        """Whether every task has an answer and every label was kept."""
         return not self.results.lost_labels and not self.unanswered
 
     @property
@@ -400,7 +400,9 @@ def learner_of_case(
     lessons: Sequence[str],
     number: int,
 ) -> Learner:
-    """The agent of an attempt, with its lessons. Raises UsageError for a policy that takes none."""
+    """The agent of an attempt, with its lessons. Raises UsageError for a policy that does not take
+    lessons.
+    """
     return find_learner(made.plan.make(replace(row, attempt=number)), lessons, model, spec)
 
 

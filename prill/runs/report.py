@@ -32,7 +32,9 @@ _MAX_SHOWN = 20_000_000  # bytes of a page that a notebook stores in itself
 
 @dataclass(frozen=True, kw_only=True)
 class ReportConfig(Config):
-    """What `prill report` does: write one HTML page with screenshots, verdicts and labels."""
+    """Configuration of `prill report`: write one HTML page with screenshots, verdicts and
+    labels.
+    """
 
     trajectories: TrajectoryFiles
     output: Annotated[str | Path, Meta(description="the page to write, such as report.html; or -")]

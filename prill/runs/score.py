@@ -48,7 +48,7 @@ from prill.types import EvaluatorInfo
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig(Config):
-    """What `prill score` does: judge trajectory files into a verdict file, which a later run
+    """Configuration of `prill score`: judge trajectory files into a verdict file, which a later run
     continues.
     """
 
@@ -104,7 +104,7 @@ class ScoreConfig(Config):
 
 @dataclass(frozen=True)
 class ScoreResult(VerdictFile):
-    """What a run came to.
+    """Result of a run.
 
     Args:
         tally: Counts of verdicts, reasons for unscored ones, and what models were asked for.
@@ -235,7 +235,7 @@ score = synchronous(score_async)
 
 
 def plan_score(config: ScoreConfig) -> RunPlan:
-    """What the run would do and ask of models, found out without a call. Raises UsageError."""
+    """Plans the run: its work and model calls, without making any. Raises UsageError."""
     trajectories = _prepared(config)
     with run_budget(
         config.budget_usd, file=str(config.output), begin_again=not config.resume, planned=True

@@ -22,9 +22,7 @@ _CALLS = 16  # at once, of a model that does not say otherwise
 
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig(ServiceSpec):
-    """What `prill serve` does: serve a reward over HTTP, for trainers, and the verdicts of its
-    judge for everybody.
-    """
+    """Configuration of `prill serve`: serve a reward and the verdicts of its judge over HTTP."""
 
     reward: Annotated[
         RewardConfig, Meta(description="the judge, what its verdicts are worth, and what looks on")
@@ -46,7 +44,7 @@ class ServeConfig(ServiceSpec):
 
     @property
     def service(self) -> ServiceSpec:
-        """Where the service listens, and what it refuses."""
+        """The address and the limits of the service."""
         return ServiceSpec(**{part.name: getattr(self, part.name) for part in fields(ServiceSpec)})
 
 
@@ -79,7 +77,7 @@ def serve(
     announce: Callable[[str], None] = server.say,
     ending: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serves until SIGINT or SIGTERM; what was accepted is answered before it returns.
+    """Serves until SIGINT or SIGTERM, and answers accepted requests before it returns.
 
     Args:
         config: What is served, and where.
@@ -106,7 +104,7 @@ async def serve_async(
     announce: Callable[[str], None] = server.say,
     ending: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serves until `stop` is set, or a signal comes: next to other work of an event loop.
+    """Serves in a running event loop until `stop` is set or a signal arrives.
 
     Args:
         config: What is served, and where.

@@ -30,7 +30,7 @@ from prill.types import Findings, Trajectory, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class ShowConfig(Config):
-    """What `prill show` does: show one verdict with what models were asked and answered."""
+    """Configuration of `prill show`: show one verdict with what models were asked and answered."""
 
     id: Annotated[str, Meta(description="the trajectory whose verdict is wanted")]
     verdicts: Annotated[
@@ -65,8 +65,7 @@ class VerdictEntry:
 
 @dataclass(frozen=True)
 class ShowResult:
-    """What is known of the verdicts on a trajectory; printed, it is one text in which nothing
-    steers the terminal.
+    """The verdicts on one trajectory; printing them shows text without control characters.
 
     Attributes:
         verdicts: The verdicts, each with the calls behind it.
@@ -77,7 +76,7 @@ class ShowResult:
     trajectory: Trajectory | None = None
 
     def table(self) -> dict[str, Any]:
-        """The result as JSON has it."""
+        """The result as JSON."""
         return {
             "verdicts": msgspec.to_builtins(list(self.verdicts)),
             "trajectory": msgspec.to_builtins(self.trajectory),
@@ -94,7 +93,7 @@ class ShowResult:
 
 
 def show(config: ShowConfig) -> ShowResult:
-    """The verdicts on one trajectory with everything behind them.
+    """Reads the verdicts on one trajectory, with their model calls.
 
     Args:
         config: The trajectory's id, and the files to look into.
@@ -134,7 +133,9 @@ show_async = asynchronous(show)
 
 @dataclass(frozen=True, kw_only=True)
 class JudgesConfig(Config):
-    """What `prill judges` does: list the judges there are, or the options or a prompt of one."""
+    """Configuration of `prill judges`: list the judges there are, or the options or a prompt of
+    one.
+    """
 
     judge: Annotated[
         str | None, Meta(description="one judge, with its options (default: all, a line each)")
@@ -147,7 +148,7 @@ class JudgesConfig(Config):
     ] = None
 
     def check(self) -> None:
-        """Refuses a prompt of no judge.
+        """Requires a judge where a prompt is requested.
 
         Raises:
             UsageError: No judge is named.
@@ -158,7 +159,7 @@ class JudgesConfig(Config):
 
 @dataclass(frozen=True)
 class JudgesResult:
-    """What was asked for; printed, it is a text.
+    """The requested listing; printing it shows it as text.
 
     Attributes:
         text: The list, the options or the prompt.

@@ -41,7 +41,7 @@ TABLE, CHART, FIGURES = "simulation.md", "simulation.svg", "simulation.json"
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationConfig(SimulationSpec):
-    """What `prill simulate-retries` does: draw what retries come to, by a judge's error rates or by
+    """Configuration of `prill simulate-retries`: simulate retries, by a judge's error rates or by
     its verdicts.
     """
 
@@ -74,7 +74,7 @@ class SimulationConfig(SimulationSpec):
     ] = "majority"
 
     def check(self) -> None:
-        """Checks options that have to go together.
+        """Checks options that depend on each other.
 
         Raises:
             UsageError: Verdicts come without labels, or labels without verdicts.
@@ -88,7 +88,7 @@ class SimulationConfig(SimulationSpec):
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """What was drawn.
+    """Result of a simulation.
 
     Args:
         outcomes: Success after each number of retries, for each way of retrying.

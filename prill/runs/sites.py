@@ -18,7 +18,7 @@ from prill.runs.rollout.episodes import shared_model
 
 @dataclass(frozen=True)
 class SitesResult:
-    """What was found, in the order in which it was tried.
+    """Findings, in the order of the checks.
 
     Args:
         findings: One thing that real sites need each, and what is wrong with it; None: nothing.
@@ -40,7 +40,7 @@ class SitesResult:
 
 
 def line_of_finding(finding: SiteFinding) -> str:
-    """A finding in words."""
+    """A finding as text."""
     return f"{'missing' if finding.problem else 'ok':<8}{finding.what}{f': {finding.problem}' if finding.problem else ''}"  # noqa: E501
 
 

@@ -49,8 +49,8 @@ PresetLike = PresetConfig | str | Mapping[str, Any] | TrainSpec
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Config):
-    """What each `prill train` does: train a model on rows; the same again goes on where a training
-    broke off.
+    """Configuration of `prill train …`: train a model on rows; the same call resumes a training
+    that was stopped.
 
     One of its kinds says what is trained: `TrainPolicyConfig`, `TrainCaptionerConfig`,
     `TrainRankerConfig`, `TrainPlannerConfig`.
@@ -114,7 +114,7 @@ _POLICY, _CAPTIONER = (
 
 @dataclass(frozen=True, kw_only=True)
 class TrainPolicyConfig(TrainConfig):
-    """What `prill train policy` does: a policy from the rows of a filter."""
+    """Configuration of `prill train policy`: a policy from the rows of a filter."""
 
     preset: Annotated[
         PresetLike,
@@ -124,7 +124,7 @@ class TrainPolicyConfig(TrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainCaptionerConfig(TrainConfig):
-    """What `prill train captioner` does: a captioner from rows of captions."""
+    """Configuration of `prill train captioner`: a captioner from rows of captions."""
 
     trains: ClassVar[Trained] = "captioner"
     preset: Annotated[
@@ -135,7 +135,7 @@ class TrainCaptionerConfig(TrainConfig):
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What was trained.
+    """Result of a training.
 
     Attributes:
         trains: What it is: a policy, a captioner, a ranker or a planner.

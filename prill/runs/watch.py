@@ -35,7 +35,7 @@ _MAX_TURNED = 10  # canaries that words name
 
 @dataclass(frozen=True, kw_only=True)
 class WatchConfig(WatchLimits):
-    """What `prill watch` does: look through logs of a reward for signs that it goes wrong."""
+    """Configuration of `prill watch`: check the logs of a reward for drift and reward hacking."""
 
     logs: Annotated[
         Sequence[str | Path],
@@ -56,7 +56,7 @@ class WatchConfig(WatchLimits):
 
 @dataclass(frozen=True)
 class WatchResult:
-    """What logs say of a reward.
+    """Signs that the logs of a reward show.
 
     Attributes:
         reports: For each log where things stand at its end.

@@ -79,8 +79,7 @@ async def judge_items(
     later: Callable[[], None] = lambda: None,
     judge: Judge | None = None,
 ) -> None:
-    """Hands every item's verdict to `record`, in the same breath as it is there: nothing else runs
-    in between.
+    """Passes every item's verdict to `record` before the next `await`.
 
     The calls that led to it go into `log` just before: where there is a verdict, there is its
     transcript. `judge` makes the verdicts, with their keys, where that is not to be done here.
@@ -133,8 +132,8 @@ def make_key(evaluator: Evaluator, trajectory: Trajectory) -> str:
 
 
 class JudgeFaults:
-    """What a judge raised that is not an error of prill: a bug, which costs its trajectory, not the
-    run. Each is told once.
+    """Unexpected exceptions of a judge: each costs its trajectory, not the run, and is logged
+    once.
     """
 
     def __init__(self) -> None:

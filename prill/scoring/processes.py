@@ -127,9 +127,7 @@ def main() -> None:
 
 
 class Processes:
-    """An engine of processes of this machine. In the place of one that dies comes another, which
-    goes on in its shard.
-    """
+    """An engine of local processes. A process that dies is replaced, and its shard resumed."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -142,7 +140,7 @@ class Processes:
         return self._count
 
     def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
-        """What came of each shard, as it ends."""
+        """Yields the result of each shard as it ends."""
         with ThreadPoolExecutor(len(parts)) as threads:
             for done in as_completed([threads.submit(self._run, work, part) for part in parts]):
                 yield done.result()

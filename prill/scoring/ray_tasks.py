@@ -86,7 +86,9 @@ class RayEngine:
         return workers
 
     def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
-        """What came of each shard, as it ends. Raises PrillError where Ray gives up, or is lost."""
+        """Yields the result of each shard as it ends. Raises PrillError where Ray gives up, or is
+        lost.
+        """
         assert self._driver is not None
         self._driver.child.send((pickle.dumps(work), tuple(parts)))
         for _ in parts:
@@ -224,7 +226,7 @@ def start(spec: RaySpec) -> int:
 
 
 def run(spec: RaySpec, work: bytes, parts: Sequence[bytes]) -> Iterator[bytes]:
-    """What came of each shard, as it ends. Raises PrillError where Ray gives up."""
+    """Yields the result of each shard as it ends. Raises PrillError where Ray gives up."""
     import ray
 
     # A worker that dies is replaced, and the next one goes on in its shard.

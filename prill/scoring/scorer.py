@@ -50,9 +50,7 @@ _read_verdict = msgspec.json.Decoder(Verdict).decode
 
 @dataclass(slots=True, kw_only=True)
 class RunTally:
-    """What every run that asks models counts: failures by reason, what it cost, and whether it was
-    stopped.
-    """
+    """Counts of a run that asks models: failures by reason, usage, and whether it was stopped."""
 
     unscored: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -201,8 +199,7 @@ async def score_stream(
     concurrency: int | None = None,
     transcripts: str | os.PathLike[str] | None = None,
 ) -> AsyncGenerator[Verdict]:
-    """Judges trajectories and gives each verdict when it is there; the input is read only as far as
-    needed.
+    """Judges trajectories and yields each verdict when it is ready; the input is read lazily.
 
     Args:
         trajectories: As for `score`.

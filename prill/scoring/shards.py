@@ -68,9 +68,7 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What a worker gets: which shard of how many, who judges or captions, and the pictures to
-    caption.
-    """
+    """A worker's input: shard, judge or captioner, and pictures."""
 
     number: int
     count: int
@@ -85,10 +83,11 @@ class Part(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Ended:
-    """What came of a shard, beside its file. `skipped` needed no work, `pending` have no answer
-    yet, `unknown` counts keys that no record has; `unreadable`: what is wrong with pictures;
-    `dropped`: names of lines that could not be read before and now can; `error`: what ends the run,
-    pickled.
+    """The result of a shard besides its file.
+
+    `skipped` needed no work, `pending` have no answer yet, `unknown` counts keys that no record
+    has; `unreadable`: problems of pictures; `dropped`: names of lines that could not be read before
+    and now can; `error`: what ends the run, pickled.
     """
 
     number: int
@@ -124,7 +123,7 @@ def read_part(data: bytes) -> Part:
 
 
 def failed(part: bytes, error: PrillError) -> bytes:
-    """What came of a part that nobody could finish."""
+    """The result of a shard that no worker could finish."""
     return msgspec.msgpack.encode(Ended(read_part(part).number, error=pickle.dumps(error)))
 
 

@@ -23,7 +23,7 @@ class BusyError(Exception):
 
 
 class FairQueue(Generic[_T]):
-    """What waits, by client: clients take turns, and what one client sent keeps its order."""
+    """A queue in which clients take turns; each client's requests keep their order."""
 
     def __init__(self) -> None:
         self._lines: OrderedDict[str, deque[_T]] = OrderedDict()
@@ -131,7 +131,7 @@ class AdmissionQueue:
             self._leave(reservation)
 
     def close(self) -> None:
-        """Lets nobody come any more; who waits already still gets in."""
+        """Admits no new request; waiting ones are still admitted."""
         self.closed = True
 
     def turn_away(self) -> None:
@@ -142,7 +142,7 @@ class AdmissionQueue:
         self._tell()
 
     async def empty(self) -> None:
-        """Returns when nobody is inside or waits."""
+        """Waits until no request is admitted or waiting."""
         await self._empty.wait()
 
     def _may_enter(self, client: str, size: int) -> bool:

@@ -71,8 +71,8 @@ class Item:
 
 
 class Scored(msgspec.Struct, kw_only=True, omit_defaults=False):
-    """What became of one trajectory. `abstained`: there is no verdict, for the reason in
-    `unscored`; `reward` is then null unless the service was told to put a number in its place.
+    """The result of one trajectory. `abstained`: there is no verdict, for the reason in `unscored`;
+    `reward` is then null unless the service was told to put a number in its place.
     """
 
     id: str
@@ -99,7 +99,7 @@ class Results(msgspec.Struct):
 
 
 class JobStatus(msgspec.Struct):
-    """How a job stands; `results` are there when it is done."""
+    """The status of a job; `results` are present when it is done."""
 
     id: str
     status: Literal["running", "done"]
@@ -151,9 +151,7 @@ class _Job:
 
 @dataclass(slots=True)
 class Judging:
-    """Judges what requests bring: reads them, asks the judge, and counts where answers came
-    from.
-    """
+    """Handles scoring requests: parses them, asks the judge, and counts the sources of answers."""
 
     judge_queue: JudgeQueue
     parser: RequestParser
@@ -172,8 +170,7 @@ class Judging:
         work: Callable[[bytes, RequestParser], _T],
         kept: Callable[[_T], Iterable[Trajectory]] | None = None,
     ) -> _T:
-        """What `work` makes of a request's body; in a thread where there is much to decode, or
-        files may be read.
+        """Parses a request's body with `work`, in a thread if the body is large or names files.
 
         The request then holds the memory that the decoded body may take, and afterwards that of the
         trajectories that `kept` names: their pictures are files. Raises InputError and BusyError.

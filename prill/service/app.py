@@ -45,8 +45,7 @@ class Service:
     reward: Reward
 
     async def drain(self, seconds: float = float("inf")) -> None:
-        """Admits no more requests, and waits until every request inside and every job has its
-        answer.
+        """Stops admitting requests and waits until every admitted request and job is answered.
 
         Args:
             seconds: The longest wait, in seconds. After it, waiting requests are answered that the

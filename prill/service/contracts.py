@@ -31,7 +31,7 @@ class OpenRLHF(msgspec.Struct):
     labels: list[Any] | None = None
 
     def trajectories(self, parser: RequestParser) -> list[Trajectory]:
-        """What the labels stand for, or else prompt and response. Raises InputError."""
+        """The labels' trajectories, else those made of prompt and response. Raises InputError."""
         labels = self.labels if self.labels is not None else [None] * len(self.query)
         if not len(self.query) == len(self.prompts) == len(labels):
             raise InputError(
@@ -68,7 +68,7 @@ class Slime(msgspec.Struct):
     label: Any = None
 
     def trajectory(self, parser: RequestParser) -> Trajectory:
-        """What the label stands for, or else prompt and response. Raises InputError."""
+        """The label's trajectory, else one made of prompt and response. Raises InputError."""
         return parser.of_value(self.label) or parser.answered(self.prompt, self.response)
 
 
@@ -93,8 +93,8 @@ class NemoGym(msgspec.Struct):
     trajectory: Any = None
 
     def made(self, parser: RequestParser) -> Trajectory:
-        """What the row's field `trajectory` stands for, or else the response with its calls. Raises
-        InputError.
+        """The trajectory of the row's field `trajectory`, else one made of the response and its
+        calls. Raises InputError.
         """
         return parser.of_value(self.trajectory) or _Responses(parser).trajectory(
             self.responses_create_params, self.response

@@ -60,7 +60,7 @@ class BoundedConnection(H11Protocol):
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses what is no HTTP."""
+        """Refuses malformed HTTP."""
         body = problem("http", "this is no HTTP request that can be read")
         headers = [
             ("content-type", "application/json"),
@@ -117,7 +117,7 @@ class BoundedConnection(H11Protocol):
 
 
 class DrainingServer(uvicorn.Server):
-    """A server whose first signal lets nobody in any more, and whose second ends it at once."""
+    """A server that stops accepting requests at the first signal and exits at the second."""
 
     def __init__(
         self,

@@ -68,12 +68,12 @@ class _RefusedError(Exception):
 
 
 def problem(code: str, message: str) -> bytes:
-    """The body of every answer that is an error."""
+    """The body of error responses."""
     return msgspec.json.encode({"error": {"code": code, "message": message}})
 
 
 def refusal(status: int, code: str, message: str, after: float | None = None) -> Response:
-    """An answer that is an error; `after` is when to come again, in seconds."""
+    """An error response; `after` is the Retry-After in seconds."""
     headers = {} if after is None else {"retry-after": str(max(1, round(after)))}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
@@ -109,9 +109,7 @@ class Guard:
         await self._answered(scope, send, lambda noted: self._admit(scope, receive, noted))
 
     async def crowded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Turns away whoever comes while there are too many connections; theirs ends with the
-        answer.
-        """
+        """Refuses requests while there are too many connections, and closes theirs."""
 
         async def refuse(noted: Send) -> None:
             raise _RefusedError(503, "busy", "there are too many connections", closes=True)

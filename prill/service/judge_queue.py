@@ -32,9 +32,7 @@ _JUDGE_SECONDS = 600.0
 
 
 class JudgeError(Exception):
-    """No verdict, and no reason that a verdict could carry: the endpoint is gone, or the judge has
-    a bug.
-    """
+    """The judge failed without a verdict: its endpoint is gone, or it has a bug."""
 
 
 @dataclass(eq=False, slots=True)
@@ -56,7 +54,7 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A result, and how it came: judged for this request, shared with another, or remembered."""
+    """A result and its source: judged for this request, shared with another, or cached."""
 
     result: RewardResult
     key: str
@@ -160,9 +158,7 @@ class JudgeQueue:
         return Answer(outcome, key, source)
 
     def close(self) -> None:
-        """Gives up all that waits or is at the judge: whoever waits for it is told that the service
-        ends.
-        """
+        """Cancels all waiting and running judgements; their callers get an error."""
         self._closed = True
         for work in list(self._queue):
             self._queue.remove(work.client, work)

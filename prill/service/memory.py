@@ -49,8 +49,8 @@ def trajectory_bytes(trajectory: Trajectory) -> int:
 
 
 class ByteBudget:
-    """Bytes that may be held at a time, and by one client. `released` is called whenever some
-    become free.
+    """Limits the bytes held in all and per client. `released` is called whenever some become
+    free.
     """
 
     def __init__(self, limit: int) -> None:
@@ -92,7 +92,7 @@ class Reservation:
         self._budget, self.client, self.size = budget, client, 0
 
     def can_grow(self, size: int) -> bool:
-        """Whether it may become so large."""
+        """Whether it may grow to this size."""
         more = size - self.size
         return more <= 0 or (
             self._budget.fits(more) and self._budget.within_share(self.client, more)
@@ -110,7 +110,7 @@ class Reservation:
 
 
 class BoundedCache(Generic[_K, _V]):
-    """What was used latest, at most so many entries and so many bytes of them."""
+    """A least-recently-used cache with limits on entries and bytes."""
 
     def __init__(self, max_entries: int, max_bytes: int) -> None:
         self.max_entries, self.max_bytes, self.bytes = max_entries, max_bytes, 0
@@ -148,8 +148,8 @@ def _threads(is_large: bool) -> ThreadPoolExecutor:
 
 
 async def off_loop(work: Callable[[], _V], *, is_large: bool = False) -> _V:
-    """What takes long, in a thread of the service's own: judges that hang may have taken all those
-    of `asyncio.to_thread`.
+    """Runs slow work in the service's own threads, as hanging judges may occupy those of
+    `asyncio.to_thread`.
 
     There is one thread for all that is large: decoding a large body holds the interpreter, and two
     at a time would keep everybody else from it for twice as long, and take twice the memory.

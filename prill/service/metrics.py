@@ -96,16 +96,14 @@ class JudgeHealth:
 
 
 class Probe:
-    """Asks whether the judge's endpoint can be reached, once in so many seconds, however often that
-    is wanted.
-    """
+    """Checks whether the judge's endpoint can be reached, at most once per interval."""
 
     def __init__(self, judge: Evaluator) -> None:
         self._judge, self._asking = judge, asyncio.Lock()
         self._asked_at, self._trouble = float("-inf"), ""
 
     async def trouble(self) -> str:
-        """Why it cannot; empty where it can, or nobody knows."""
+        """Why the endpoint cannot be reached; empty where it can or that is unknown."""
         async with self._asking:
             if time.monotonic() - self._asked_at > _PROBE_EVERY:
                 try:
@@ -183,9 +181,7 @@ class Metrics:
 
     @property
     def spent(self) -> Usage:
-        """What all calls of models cost: those for rewards, for canaries and of the second
-        judge.
-        """
+        """The usage of all model calls: rewards, canaries and second judge."""
         return self.usage if self.watch is None else self.usage + self.watch.spent
 
 

@@ -206,7 +206,7 @@ class RequestParser:
 
 
 def check_id(id: str) -> None:
-    """Raises InputError for an id that is too long; it is not repeated."""
+    """Raises InputError for an id that is too long."""
     if (size := len(id.encode("utf-8", "replace"))) > MAX_ID:
         raise InputError(f"the id has {size:,} bytes; the limit here is {MAX_ID:,}")
 

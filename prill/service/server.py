@@ -67,7 +67,7 @@ async def serve_async(
     ending: Callable[[], None] = lambda: None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Serves a reward until a signal comes or `stop` is set, in an event loop that others use, too.
+    """Serves a reward in a running event loop until a signal arrives or `stop` is set.
 
     The process is never ended by force: what does not listen to its end is left.
 

@@ -148,7 +148,7 @@ class ServiceSpec(Config):
         return is_loopback(self.host)
 
     def tokens(self) -> tuple[str, ...]:
-        """The tokens that clients may show; none where none is asked for.
+        """The accepted tokens; empty where no token is required.
 
         Raises:
             UsageError: A token is missing, cannot be read or is too weak.
@@ -190,7 +190,7 @@ def _is_good(token: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine, as nobody but this machine sees it."""
+    """Whether a host name or address is loopback."""
     if host == "localhost":
         return True
     try:

@@ -30,7 +30,7 @@ class TempFolder:
         self.abandon()
 
     def abandon(self) -> None:
-        """Leaves it to whoever looks for abandoned ones."""
+        """Leaves the folder to a later clean-up."""
         os.close(self._lock)
 
 

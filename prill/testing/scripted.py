@@ -41,7 +41,7 @@ class ScriptedModel:
 
     @property
     def name(self) -> str:
-        """What verdicts record as the model."""
+        """The name that verdicts record as the model."""
         return self._name
 
     async def complete(
@@ -76,7 +76,7 @@ class ScriptedModel:
 
 
 class ReplayEnvironment:
-    """Shows the states of a recorded trajectory one after another, whatever is done. The episode
+    """Shows the states of a recorded trajectory in order, regardless of the actions. The episode
     ends with the last state.
 
     `actions` holds what was done since the last reset, `closed` whether it was closed.
@@ -104,7 +104,7 @@ class ReplayEnvironment:
         return self.trajectory.observations[0]
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The next state, and whether it is the last; the last one again when there are no more."""
+        """Returns the next state and whether it is the last; then the last one again."""
         self.actions.append(action)
         states = self.trajectory.observations
         return states[min(len(self.actions), len(states) - 1)], len(self.actions) >= len(states) - 1

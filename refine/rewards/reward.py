@@ -65,8 +65,7 @@ KINDS: dict[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RewardSpec(Config):
-    """What a verdict is worth. The same options in Python, and next to the judge's own in a table
-    of TOML or JSON.
+    """Options of a reward, the same in Python and next to the judge's in a TOML or JSON table.
 
     Penalties are taken off whatever the verdict was. What an agent cost is `cost_usd` in the
     trajectory's metadata; what it changed unasked is told by the judge `rubric`.
@@ -104,7 +103,7 @@ class RewardSpec(Config):
     ] = None
 
     def check(self) -> None:
-        """Refuses options that do not go together."""
+        """Checks options that depend on each other."""
         if not (isinstance(self.kind, str) or callable(self.kind)):
             raise UsageError(
                 f"kind is {self.kind!r}: give {', '.join(KINDS)}, module:function, or a function"
@@ -147,8 +146,8 @@ class RewardResult:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """All that can be said in numbers, with the same keys always, for a trainer's logs;
-        `unscored` is 1 where there is no verdict, and the rest then means nothing.
+        """The reward's numbers for a trainer's logs, with constant keys. Where `unscored` is 1, the
+        others mean nothing.
         """
         verdict = self.verdict
         known = {"success": float(verdict.success or False), "judge_score": verdict.score or 0.0}
@@ -418,7 +417,7 @@ class RewardConfig(RewardSpec):
 
     @property
     def spec(self) -> RewardSpec:
-        """What a verdict is worth, without who gives it."""
+        """The options of the reward, without the judge."""
         return RewardSpec(**{name: getattr(self, name) for name in SPEC})
 
 

@@ -22,7 +22,7 @@ _log = logging.getLogger("prill.rewards")
 
 
 class TRLReward:
-    """A judge as a reward function for TRL's GRPO. None, where there is no verdict, leaves a sample
+    """A judge as a reward function for TRL's GRPO. An unscored sample gets None, which TRL leaves
     out of its group's baseline.
 
     What is judged: the `trajectory` of each environment, where the trainer passes environments that

@@ -22,7 +22,7 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 
 
 def last_checkpoint(output: Path) -> Path | None:
-    """The newest checkpoint that is whole."""
+    """The newest complete checkpoint."""
     return next((path for path in reversed(_checkpoints(output)) if _is_whole(path)), None)
 
 

@@ -95,7 +95,7 @@ def parse_devices(text: str) -> Devices:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What is known beforehand. `seconds` is None on a device whose speed is unknown; bytes and
+    """Estimates before a training. `seconds` is None on a device whose speed is unknown; bytes and
     seconds are estimates.
     """
 
@@ -137,7 +137,7 @@ class TrainingPlan:
 
     @property
     def digests(self) -> dict[str, str]:
-        """What was learnt from, so that it is known again."""
+        """Hashes of the training data, to recognise it on resume."""
         return {"rows": self.rows.digest, "pictures": self.pictures_digest}
 
     @property
@@ -190,9 +190,7 @@ def plan_training(
 
 
 def check_settings(spec: TrainSpec) -> None:
-    """What can be said of the settings without rows and without weights. Raises UsageError,
-    MissingExtraError.
-    """
+    """Checks settings without rows and weights. Raises UsageError, MissingExtraError."""
     need_packages(spec)
     batches(spec, _processes(), pictured=False)
     if spec.report_to not in ("none", "all"):
@@ -287,8 +285,7 @@ def estimate_run(
     limit: int | None,
     devices: Devices | None = None,
 ) -> Preflight:
-    """What follows from the tokens of questions and answers, of all the rows that are learnt from
-    or of some of them.
+    """Estimates a training from the token counts of all or some rows.
 
     With `devices` it is that of a training there, and not on this machine, whose disk it is all the
     same.

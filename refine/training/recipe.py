@@ -27,12 +27,12 @@ class RecipePlan(Protocol):
 
     @property
     def facts(self) -> Preflight:
-        """What is known beforehand."""
+        """Estimates before the training."""
         ...
 
     @property
     def digests(self) -> Mapping[str, object]:
-        """What is learnt from, so that it is known again."""
+        """Hashes of the training data, to recognise it on resume."""
         ...
 
 
@@ -69,11 +69,11 @@ class Recipe(Protocol):
         ...
 
     def figures(self, trainer: Any, plan: Any, say: Say) -> dict[str, Any]:
-        """What is measured at the end besides losses, by every process."""
+        """Figures measured at the end besides losses, by every process."""
         ...
 
     def title(self, spec: TrainSpec) -> str:
-        """What the result is, as the heading of its card."""
+        """The heading of the model card."""
         ...
 
     def tags(self, spec: TrainSpec) -> str:
@@ -81,7 +81,7 @@ class Recipe(Protocol):
         ...
 
     def learnt_from(self, plan: Any) -> str:
-        """What it was made of, in words, with how much was left out."""
+        """A description of the training data, with what was left out."""
         ...
 
     def table(self, figures: Mapping[str, Any]) -> str:

@@ -215,7 +215,7 @@ class TrainSpec:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def lasting(self) -> dict[str, Any]:
-        """The settings that decide what comes out: a training goes on only with the same ones."""
+        """The settings that determine the result; a training resumes only with the same ones."""
         return {name: value for name, value in self.settings().items() if name not in _HARMLESS}
 
 

@@ -51,7 +51,7 @@ _OF_TRAINING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SwiftPlan:
-    """What a training by ms-swift needs to begin."""
+    """The inputs of a training by ms-swift."""
 
     rows: Rows
     learnt: tuple[Sample, ...]
@@ -66,7 +66,7 @@ class SwiftPlan:
 
     @property
     def digests(self) -> dict[str, str]:
-        """What was learnt from, so that it is known again."""
+        """Hashes of the training data, to recognise it on resume."""
         return {"rows": self.rows.digest, "pictures": self.pictures_digest}
 
 

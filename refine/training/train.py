@@ -387,7 +387,7 @@ def model_card(
     about: Mapping[str, Any],
     figures: Mapping[str, Any],
 ) -> str:
-    """What a person should know of the adapter: made of what, how, and with which losses."""
+    """The model card: data, settings and losses."""
     facts, adapter = plan.facts, spec.method != "full"
     settings = "\n".join(f"| {name} | {value} |" for name, value in spec.settings().items())
     versions = ", ".join(f"{package} {number}" for package, number in about["versions"].items())

@@ -43,7 +43,7 @@ class Progress:
 
 @dataclass
 class TrainingWatch:
-    """What the training is told and asked at each step. `stop` is set: end after this step, with a
+    """Callbacks of a training at each step. When `stop` is set, it ends after the step with a
     checkpoint.
     """
 

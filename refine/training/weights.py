@@ -61,7 +61,7 @@ class Base:
 
     @property
     def tokenizer(self) -> Any:
-        """What turns text to tokens."""
+        """The tokenizer."""
         return getattr(self.reader, "tokenizer", self.reader)
 
     @property
@@ -157,7 +157,8 @@ def open_page_base(spec: TrainSpec) -> Base:
     known, loads, what = kinds[spec.trains]
     if type(config) not in known:
         raise OptionError(
-            f"model: {name} is a {config.model_type}; a {spec.trains} is {what} (docs/mind2web.md)",
+            f"model: {name} is a {config.model_type}; a {spec.trains} is {what} "
+            "(papers/mind2web/README.md)",
             "model",
         )
     if reader.pad_token_id is None:

@@ -25,7 +25,7 @@ from tests.e2e.test_documents import ROOT, blocks
 from tests.support.caches import own_cache
 from tests.support.datasets.authors_release import android, ios, webarena
 
-PAGE = ROOT / "docs/agent-eval-refine.md"
+PAGE = ROOT / "docs/how-to/agent-eval-refine.md"
 # What needs a phone, a browser, sites, weights or a person is given to the argument parser alone.
 PARSED = ("rollout", "reflexion", "train", "annotate")
 MADE_ELSEWHERE = {

@@ -94,7 +94,7 @@ def tracked_names() -> set[str]:
                 path.suffix in (".py", ".md", ".toml", ".js", ".css", ".html", ".jsonl")
                 or path.name == "NOTICE"
             )
-            if packed and "samples" not in inside.parts:
+            if packed and "samples" not in inside.parts and path.name != "README.md":
                 names.add(str(inside if folder == "prill" else "prill" / inside))
     return names
 

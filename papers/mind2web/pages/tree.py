@@ -310,9 +310,13 @@ class RecordedPage:
 
 
 def ranker_query(goal: str, past: Sequence[str]) -> str:
-    """What a ranker reads of the task: two lines, the goal and the last 3 actions taken."""
-    actions = "; ".join(past[-_QUERY_ACTIONS:]) or "None"
-    return f"task: {' '.join(goal.split())}\nprevious actions: {actions}"
+    """What a ranker reads of the task: two lines, the goal and the last 3 actions taken.
+
+    Labelled as by the candidate generator of Mind2Web's repository, so that its published rankers
+    read what they were trained on; nothing stands where no action was taken.
+    """
+    actions = "; ".join(past[-_QUERY_ACTIONS:])
+    return f"task is: {' '.join(goal.split())}\nPrevious actions: {actions}"
 
 
 def attribute_summary(attributes: Any) -> str:

@@ -263,18 +263,16 @@ class LocalModel:
 
     @property
     def concurrency(self) -> int:
-        """Most calls at once: a batch that is answered, and another one that gathers."""
+        """Maximum concurrent calls: one batch that runs and one that fills up."""
         return 2 * self.batch
 
     @property
     def max_pixels(self) -> int:
-        """Larger pictures are scaled down to it: what bounds the tokens of a picture."""
+        """Larger images are scaled down to this many pixels, which bounds their tokens."""
         return self._encode.max_pixels
 
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
-        """The same model, drawn from at a temperature; weights and thread are shared with this
-        one.
-        """
+        """The same model at a sampling temperature; weights and thread are shared."""
         other = copy.copy(self)
         other._sampling = self._sampling.drawn(temperature, seed, limits)
         return other

@@ -138,8 +138,7 @@ class EpisodesConfig(Config):
 
 @dataclass(frozen=True)
 class PolicyPlan:
-    """Who plays: what the records call it, what makes the policy of one episode, and what tells it
-    from others.
+    """The policy of a run: its name in records, its maker, and its fingerprint.
 
     `name` is what the configuration calls it. `plays` are the tasks that it can do; None: any.
     `page_text` is how it reads a page where the environment has several ways, `marking` how its
@@ -158,7 +157,7 @@ class PolicyPlan:
 
 @dataclass(frozen=True)
 class RolloutSession:
-    """What a configuration asks to be played: where, by whom, and which episodes.
+    """The environment, policy and episodes of a configuration.
 
     Args:
         config: The configuration.
@@ -198,7 +197,7 @@ class RolloutSession:
         )
 
     def model(self, other: ModelLike | None = None) -> Any:
-        """A model at the place of the run's.
+        """A model with the run's settings.
 
         Args:
             other: Its name, a description of it, or a made one; None: the run's own.
@@ -223,7 +222,7 @@ async def session(
     behaviour: str | None = None,
     planned: bool = False,
 ) -> AsyncIterator[RolloutSession]:
-    """Makes everything that a configuration asks for, and closes it in the end; all models have one
+    """Context manager: makes the parts of a configuration and closes them; all models share one
     budget.
 
     Args:
@@ -439,12 +438,12 @@ class EpisodePlan:
 
     @property
     def all_usage(self) -> Usage | None:
-        """What all of them ask of models."""
+        """Total model usage."""
         return times(self.usage, self.todo)
 
     @property
     def most_seconds(self) -> float:
-        """No run takes longer, by the limit of an episode."""
+        """The longest possible run, by the time limit of an episode."""
         return math.ceil(self.todo / self.workers) * self.timeout
 
     def line(self) -> str:
@@ -520,7 +519,7 @@ def _episodes(made: RolloutSession) -> list[Episode[Any]]:
 
 
 def template_of_case(made: RolloutSession, row: Case) -> dict[str, int]:
-    """What the task has in common with others, where the benchmark has told (WebArena)."""
+    """The template of the task, where the benchmark has one (WebArena)."""
     number = made.setting.templates.get(row.task)
     return {} if number is None else {TEMPLATE: number}
 
@@ -535,7 +534,7 @@ def plan_policy(
     concurrency: int = 16,
     behaviours: tuple[str, ...] = (),
 ) -> PolicyPlan:
-    """Who plays, with everything that is needed for it, models included.
+    """Makes the policy of a run, with its models.
 
     Args:
         policy: What describes the policy, or a made one.
@@ -622,7 +621,7 @@ def plan_policy(
 def shared_model(
     model: ModelLike | None, other: ModelLike | None, concurrency: int
 ) -> LanguageModel:
-    """Another model at the place of the run's, or the run's where there is no other.
+    """Another model with the run's settings, or the run's own model.
 
     Args:
         model: The model of the run.

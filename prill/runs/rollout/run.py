@@ -26,8 +26,8 @@ from prill.types import LabelRecord, Trajectory
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutConfig(EpisodesConfig):
-    """What `prill rollout` does: record what a policy does in an environment, in a folder that a
-    later run continues.
+    """Configuration of `prill rollout`: record what a policy does in an environment, in a folder
+    that a later run continues.
     """
 
     output: Annotated[
@@ -52,7 +52,7 @@ class RolloutConfig(EpisodesConfig):
 
 @dataclass(frozen=True)
 class RolloutResult:
-    """What was recorded.
+    """Result of a rollout.
 
     Args:
         counts: Episodes by how they ended.
@@ -68,7 +68,9 @@ class RolloutResult:
 
     @property
     def complete(self) -> bool:
-        """Every episode ended as it should, and has a label where the environment gives any."""
+        """Whether every episode ended without error and has a label where the environment gives
+        one.
+        """
         counts = self.counts
         return not (counts.broken or counts.lost or (self.graded and counts.undecided))
 
@@ -182,7 +184,7 @@ rollout = synchronous(rollout_async)
 
 
 async def plan_episodes(config: RolloutConfig) -> EpisodePlan:
-    """What a configuration would play; everything is made, and nothing is played. Raises
+    """Plans the episodes of a configuration; makes every part and plays nothing. Raises
     UsageError.
     """
     _check(config)
@@ -191,7 +193,7 @@ async def plan_episodes(config: RolloutConfig) -> EpisodePlan:
 
 
 def plan_rollout(config: RolloutConfig) -> RunPlan:
-    """What the run would do and ask of models, found out without a call.
+    """Plans the run: its work and model calls, without making any.
 
     Args:
         config: What to play, by whom, and where records go.

@@ -93,7 +93,7 @@ class BatchDesk:
         )
 
     async def content(self, http: web.Request) -> web.Response:
-        """What a file holds."""
+        """The content of a file."""
         from aiohttp import web
 
         data = self._files.get(http.match_info["id"])

@@ -118,7 +118,7 @@ class MockServer:
             process.wait()
 
     def stats(self) -> Stats:
-        """What was counted so far."""
+        """The counts so far."""
         with urllib.request.urlopen(
             self._base_url.removesuffix("/v1") + "/stats", timeout=30
         ) as answer:

@@ -53,7 +53,7 @@ def pair_agreement(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelDecision:
-    """What the annotator decided of one trajectory."""
+    """An annotator's decision on one trajectory."""
 
     choice: Choice
     steps: tuple[StepLabel, ...] = ()

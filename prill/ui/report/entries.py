@@ -37,8 +37,8 @@ _NO_EVALUATOR = EvaluatorInfo("", "")
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What one evaluator said, by trajectory id; of several verdicts of an id the last counts.
-    `name` is unique in a report.
+    """One judge's verdicts by trajectory id; the last of each id counts. `name` is unique in a
+    report.
 
     `transcripts` is the folder of what models were asked and answered; None: there is none, or the
     page is to do without.

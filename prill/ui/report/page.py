@@ -41,9 +41,10 @@ _SCRIPTS = ("ui/look.js", *(f"ui/report/{name}.js" for name in _NAMES.split()))
 
 @dataclass(frozen=True, slots=True)
 class ReportSummary:
-    """What a page holds: trajectories, lines that could not be read, images that could not, and
-    linked ones elsewhere; and of the judges that were fitted to labels, on how many of these
-    trajectories.
+    """Counts of a report page: trajectories, unreadable lines and images, and images linked
+    elsewhere.
+
+    For judges fitted to labels: how many of these trajectories they were fitted on.
     """
 
     trajectories: int

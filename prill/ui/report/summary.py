@@ -121,12 +121,12 @@ class Column:
 
     @property
     def usage(self) -> Usage:
-        """What all verdicts took."""
+        """The usage of all verdicts."""
         return sum((verdict.usage for verdict in self.verdicts), Usage())
 
     @property
     def cost(self) -> str:
-        """What all verdicts cost; a price that is known for some of them alone is a lower bound."""
+        """The cost of all verdicts; a lower bound where some prices are unknown."""
         prices = [verdict.usage.usd for verdict in self.verdicts]
         known = [usd for usd in prices if usd is not None]
         if len(known) == len(prices):

@@ -101,7 +101,7 @@ class Watch:
 
     @property
     def spent(self) -> Usage:
-        """What canaries and the second judge cost in this process."""
+        """The cost of canaries and of the second judge in this process."""
         return self._spent
 
     def open(self) -> None:
@@ -122,7 +122,7 @@ class Watch:
             self._alarmed = {sign.name for sign in self._tally.report().alarms}
 
     def saw(self, trajectory: Item, verdict: Verdict) -> None:
-        """Records a verdict later: returns at once, from any thread, and never raises.
+        """Queues a verdict for recording; returns at once, from any thread, and never raises.
 
         Args:
             trajectory: The trajectory.
@@ -142,7 +142,7 @@ class Watch:
                 self._lost += 1
 
     def report(self) -> WatchReport:
-        """Where things stand, with all that is noted by now."""
+        """Reports the current state of every sign."""
         with self._lock:
             return replace(
                 self._tally.report(), judge=self._name, lost=self._lost, trouble=self._trouble

@@ -124,9 +124,7 @@ class ChangedCanary:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What came of one round of canaries, begun after so many verdicts; those unscored are neither
-    right nor wrong.
-    """
+    """The result of one round of canaries; unscored ones are neither right nor wrong."""
 
     after: int
     right: int = 0

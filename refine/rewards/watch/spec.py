@@ -18,7 +18,7 @@ FEWEST = 30  # scores on each side of a comparison: the tests go by the normal d
 
 @dataclass(frozen=True, kw_only=True)
 class WatchLimits(Config):
-    """What is compared, and when a change is an alarm.
+    """Windows and thresholds of the alarms.
 
     Comparisons are between the first `window` verdicts and the latest `window` of those after them.
     They are made again and again, so `chance` is far below the usual 0.05: it is how often one of
@@ -59,7 +59,7 @@ class WatchLimits(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class WatchSpec(WatchLimits):
-    """What is looked at while a reward is used, and when it is an alarm."""
+    """Options of a reward watch."""
 
     observations: Annotated[
         str | Path | None,

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from prill import __version__
 from prill.cli.commands import COMMANDS, GROUPS
 from prill.io.store import read_verdicts
 from prill.testing import MockServer
@@ -402,7 +403,7 @@ def test_help_lists_every_command_once_by_groups(prill: Prill) -> None:
     assert set(listed) >= {*COMMANDS, "score", "agree", "rollout", "convert"}
     for verb in ("score", "agree", "rollout", "convert"):
         assert prill(verb, "--help").returncode == 0
-    assert prill("--version").stdout == "prill 0.1.0\n"
+    assert prill("--version").stdout == f"prill {__version__}\n"
     assert (prill().returncode, prill().stdout) == (2, shown)
 
 

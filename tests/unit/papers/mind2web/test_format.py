@@ -4,6 +4,7 @@ import gzip
 import json
 import pickle
 import tracemalloc
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,18 @@ def test_score_file_orders_candidates(tmp_path: Path, name: str) -> None:
     assert isinstance(turn, Trajectory)
     assert [state.candidates for state in states(turn)] == [("4", "30", "7"), ("7", "30", "4")]
     assert isinstance(lacking, BadLine) and "lacks 1 of the 2 steps" in lacking.message
+
+
+def test_pickled_scores_of_the_official_code(tmp_path: Path) -> None:
+    """Its evaluation collects them in a `defaultdict` of dictionaries."""
+    scores: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    scores["t1_t1-a"].update({"4": 3.5, "30": 1.5, "7": -2.0})
+    scores.default_factory = dict  # type: ignore[assignment]
+    scores["t1_t1-a"].default_factory = float
+    (tmp_path / "s.pkl").write_bytes(pickle.dumps({"scores": scores, "ranks": defaultdict(dict)}))
+    turn, _ = read(tmp_path, [task("t1")], scores=tmp_path / "s.pkl")
+    assert isinstance(turn, Trajectory)
+    assert [state.candidates for state in states(turn)] == [("4", "30", "7"), ("7", "30", "4")]
 
 
 def test_scores_of_other_data_are_refused(tmp_path: Path) -> None:
