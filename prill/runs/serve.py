@@ -24,11 +24,22 @@ _CALLS = 16  # at once, of a model that does not say otherwise
 class ServeConfig(ServiceSpec):
     """Configuration of `prill serve`: serve a reward and the verdicts of its judge over HTTP."""
 
-    reward: Annotated[RewardConfig, Meta(description="the judge, what its verdicts are worth, and what looks on")]
-    model: Annotated[ModelLike | None, Meta(description="model that the judge asks, unless it names another")] = None
-    budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
+    reward: Annotated[
+        RewardConfig, Meta(description="the judge, what its verdicts are worth, and what looks on")
+    ]
+    model: Annotated[
+        ModelLike | None, Meta(description="model that the judge asks, unless it names another")
+    ] = None
+    budget_usd: Annotated[
+        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+    ] = None
     concurrency: Annotated[
-        int | None, Meta(ge=1, description=f"judgements at once (default: the calls of the judge's model, else {_CALLS})")
+        int | None,
+        Meta(
+            ge=1,
+            description="judgements at once (default: the calls of the judge's model, else "
+            f"{_CALLS})",
+        ),
     ] = None
 
     @property
@@ -51,12 +62,20 @@ def make_served_reward(config: ServeConfig) -> Reward:
     """
     reward = config.reward
     with run_budget(config.budget_usd):
-        judge = make_run_judge(reward.judge, model=config.model, concurrency=config.concurrency or _CALLS, path="reward.judge")
+        judge = make_run_judge(
+            reward.judge,
+            model=config.model,
+            concurrency=config.concurrency or _CALLS,
+            path="reward.judge",
+        )
     return Reward(judge, reward.spec, make_watch(judge, reward.watch))
 
 
 def serve(
-    config: ServeConfig, *, announce: Callable[[str], None] = server.say, ending: Callable[[], None] = lambda: None
+    config: ServeConfig,
+    *,
+    announce: Callable[[str], None] = server.say,
+    ending: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves until SIGINT or SIGTERM, and answers accepted requests before it returns.
 

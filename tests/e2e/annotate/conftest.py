@@ -1,0 +1,90 @@
+"""The pages of prill annotate in the real Chromium."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest_asyncio
+
+from prill.emulators.browser.chromium import Chromium
+from prill.ui.annotate.captions import CaptionSite
+from prill.ui.annotate.label_log import LabelLog
+from prill.ui.annotate.server import serving
+from prill.ui.annotate.session import LabelSession
+from prill.ui.annotate.worklist import Worklist
+from tests.support.chromium import started_chromium
+from tests.support.closing import closed
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Chromium]:
+    async with started_chromium() as browser:
+        yield browser
+
+
+@asynccontextmanager
+async def window(browser: Chromium, url: str, width: int = 1280) -> AsyncIterator[Page]:
+    """The page at an address with its first card; fails when the page's own code does."""
+    context = await browser.context(width, 800)
+    try:
+        page = await context.new_page()
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        await page.goto(url)
+        await at(page, 1)
+        yield page
+        assert not errors
+    finally:
+        await closed(context)
+
+
+@asynccontextmanager
+async def opened(
+    browser: Chromium, trajectories: Path, labels: Path, **options: object
+) -> AsyncIterator[Page]:
+    """The page for labels with its first card."""
+    with LabelLog(labels, "me") as log:
+        async with (
+            serving(LabelSession(Worklist([trajectories]), log, **options)) as url,  # type: ignore[arg-type]
+            window(browser, url) as page,
+        ):
+            yield page
+
+
+@asynccontextmanager
+async def opened_captions(browser: Chromium, site: CaptionSite) -> AsyncIterator[Page]:
+    """The page for captions with its first card."""
+    async with serving(site) as url, window(browser, url) as page:
+        yield page
+
+
+async def at(page: Page, number: int) -> None:
+    """Waits until trajectory or caption `number` is shown, and the page takes keys again."""
+    # Not wait_for_function: it evaluates strings, which the page's policy forbids.
+    await (
+        page.locator("#about").filter(has_text=re.compile(rf"^(Caption )?{number} of ")).wait_for()
+    )
+    await idle(page)
+
+
+async def idle(page: Page) -> None:
+    """Waits until the page has done what it was told."""
+    await page.locator("main:not([aria-busy])").wait_for()
+
+
+async def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        await page.keyboard.press(key)
+
+
+def write(path: Path, *records: dict[str, object]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path

@@ -1,0 +1,215 @@
+"""The labelling page in the real Chromium, by keyboard alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from prill.emulators.browser.chromium import Chromium
+from prill.io.store import read_labels
+from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
+from prill.ui.annotate.worklist import Worklist
+from tests.e2e.annotate.conftest import at, opened, press, write
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SAMPLES = ROOT / "datasets" / "samples" / "miniwob" / "trajectories.jsonl"
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+
+async def test_samples_labelled_by_keyboard(browser: Chromium, tmp_path: Path) -> None:
+    labels = tmp_path / "l.jsonl"
+    async with opened(browser, SAMPLES, labels) as page:
+        await press(
+            page,
+            "s",
+            "t",
+            "ArrowRight",
+            "r",
+            "ArrowLeft",
+            "ArrowRight",
+            "ArrowRight",
+            "a",
+            "a",
+            "e",
+        )
+        await page.keyboard.type("fits, sets nothing else")
+        await press(page, "Escape", "Enter")
+        await at(page, 2)
+        await press(page, "1", "2", "a", "End", "t", "Home", "ArrowRight", "n", "e")
+        await page.keyboard.type("wrong option")
+        await press(page, "Control+Enter")
+        await at(page, 3)
+        await press(page, "Enter")
+        assert "first" in await page.inner_text("#alert"), "no outcome chosen yet"
+        await press(page, "x", "Enter")
+        await at(page, 4)
+        assert await page.inner_text("#counts") == "3 done, 79 left"
+    ids = Worklist([SAMPLES], limit=3).ids
+    assert list(read_labels(labels)) == [
+        LabelRecord(
+            id=ids[0],
+            success=True,
+            annotator="me",
+            note="fits, sets nothing else",
+            steps=(StepLabel(0, "towards"), StepLabel(1, "reached")),
+        ),
+        LabelRecord(
+            id=ids[1],
+            success=False,
+            annotator="me",
+            note="wrong option",
+            steps=(StepLabel(0, "away"), StepLabel(1, "not_sure")),
+        ),
+        LabelRecord(id=ids[2], success=None, annotator="me", undecided="not_executable"),
+    ]
+
+
+async def test_undo_jump_and_change_by_keyboard(browser: Chromium, tmp_path: Path) -> None:
+    labels = tmp_path / "l.jsonl"
+    ids = Worklist([SAMPLES], limit=5).ids
+    async with opened(browser, SAMPLES, labels) as page:
+        await press(page, "s", "t", "Enter")
+        await at(page, 2)
+        await press(page, "u", "z")
+        await at(page, 1)
+        assert labels.read_bytes() == b""
+        assert await page.get_attribute("#choices .success", "aria-pressed") == "true", (
+            "the form is as it was"
+        )
+        await press(page, "f", "Enter")
+        await at(page, 2)
+        assert await page.get_attribute("#choices .unsure", "aria-pressed") == "true", (
+            "the draft has waited"
+        )
+        await press(page, "g")
+        await page.keyboard.type("5")
+        await press(page, "Enter")
+        await at(page, 5)
+        await press(page, "s", "Enter")
+        await at(page, 6)
+        await press(page, ",")
+        await at(page, 5)
+        await press(page, "?")
+        assert await page.is_visible("#keys")
+        await press(page, "s", "Escape")
+        assert await page.is_hidden("#keys")
+    assert [(record.id, record.success) for record in read_labels(labels)] == [
+        (ids[0], False),
+        (ids[4], True),
+    ]
+    assert next(read_labels(labels)).steps == (StepLabel(0, "towards"),)
+
+
+async def test_claims_folded_others_after_label(browser: Chromium, tmp_path: Path) -> None:
+    id = Worklist([SAMPLES], limit=1).ids[0]
+    anna = LabelRecord(id=id, success=False, annotator="anna", note="too late")
+    verdict = Verdict(
+        id=id,
+        success=True,
+        score=0.9,
+        reason="looks done",
+        evaluator=EvaluatorInfo("vlm", "1", "m"),
+    )
+    async with opened(
+        browser, SAMPLES, tmp_path / "l.jsonl", earlier=[anna], verdicts=[verdict]
+    ) as page:
+        body = await page.inner_text("body")
+        assert "I selected" not in body and "next thing to do" not in body
+        assert "too late" not in body and "looks done" not in body
+        assert "too late" not in await page.content() and "looks done" not in await page.content()
+        await press(page, "c")
+        assert "I selected" in await page.inner_text("#claims")
+        await press(page, "s", "Enter")
+        await at(page, 2)
+        last_line = await page.inner_text("#last")
+        assert (
+            "anna: Failure · too late" in last_line
+            and "vlm 1, m: Success (score 0.90) · looks done" in last_line
+        )
+        assert await page.locator("#agreement td").all_inner_texts() == ["anna", "0 %", "1", "0.00"]
+
+
+async def test_hostile_text_is_shown_never_run(browser: Chromium, tmp_path: Path) -> None:
+    state = {"text": HOSTILE, "caption": HOSTILE, "url": HOSTILE}
+    action = {"kind": "click", "text": HOSTILE, "target": HOSTILE, "value": HOSTILE}
+    record = {
+        "id": HOSTILE,
+        "task": {
+            "id": HOSTILE,
+            "goal": HOSTILE,
+            "site": HOSTILE,
+            "earlier": [{"id": "e", "task": {"goal": HOSTILE}}],
+        },
+        "agent": HOSTILE,
+        "steps": [{"observation": state, "action": action, "thought": HOSTILE}],
+        "final": state,
+        "answer": HOSTILE,
+        "error": HOSTILE,
+    }
+    path = write(
+        tmp_path / "t.jsonl", record, {"id": "b", "task": {"goal": "next"}}, {"id": HOSTILE}
+    )
+    anna = LabelRecord(id=HOSTILE, success=True, annotator=HOSTILE, note=HOSTILE)
+    verdict = Verdict(
+        id=HOSTILE, success=True, reason=HOSTILE, evaluator=EvaluatorInfo(HOSTILE, HOSTILE, HOSTILE)
+    )
+    async with opened(
+        browser, path, tmp_path / "l.jsonl", earlier=[anna], verdicts=[verdict]
+    ) as page:
+        assert await page.inner_text("#goal") == HOSTILE
+        await press(page, "c", "g", "Escape", "s", "Enter")
+        await at(page, 2)
+        await press(page, ",")
+        await at(page, 1)
+        await page.wait_for_selector("#said .row")
+        await page.locator("#text pre").filter(has_text=HOSTILE).wait_for()
+        assert await page.title() == "prill annotate"
+        assert await page.locator("body img[src=x], body script").count() == 0
+
+
+async def test_action_is_drawn_where_it_was_done(browser: Chromium, tmp_path: Path) -> None:
+    Image.new("RGB", (400, 200), "white").save(tmp_path / "s.png")
+    swipe = {"kind": "swipe", "point": [0.25, 0.5], "end_point": [0.75, 0.5]}
+    steps = [
+        {"observation": {"screenshot": "s.png"}, "action": swipe},
+        {"observation": {"screenshot": "none.png"}, "action": {"kind": "tap", "point": [0, 0]}},
+    ]
+    path = write(
+        tmp_path / "t.jsonl",
+        {"id": "a", "task": {"goal": "g"}, "steps": steps, "final": {"screenshot": "s.png"}},
+    )
+    async with opened(browser, path, tmp_path / "l.jsonl") as page:
+        await page.wait_for_selector(".overlay .swipe")
+        picture = await page.locator("#picture").bounding_box()
+        ring = await page.locator(".overlay circle.start").bounding_box()
+        assert picture is not None and ring is not None
+        assert ring["x"] + ring["width"] / 2 == pytest.approx(
+            picture["x"] + picture["width"] / 4, abs=2
+        )
+        assert ring["y"] + ring["height"] / 2 == pytest.approx(
+            picture["y"] + picture["height"] / 2, abs=2
+        )
+        assert await page.locator(".overlay path.swipe").count() == 1
+        await press(page, "ArrowRight")
+        await page.wait_for_selector("#empty:not([hidden])")
+        assert "missing" in await page.inner_text("#empty")
+        await press(page, "ArrowRight")
+        await page.wait_for_selector("#frame:not([hidden])")
+        assert await page.locator(".overlay").count() == 0, "nothing was done in the final state"
+
+
+async def test_unwritten_label_stays_on_the_page(browser: Chromium, tmp_path: Path) -> None:
+    labels = tmp_path / "l.jsonl"
+    async with opened(browser, SAMPLES, labels) as page:
+        labels.rename(tmp_path / "away")
+        await press(page, "f", "Enter")
+        await page.wait_for_selector("#alert:not([hidden]):not(.mild)")
+        assert "Not saved" in await page.inner_text("#alert")
+        (tmp_path / "away").rename(labels)
+        await press(page, "Enter")
+        await at(page, 2)
+    assert [record.success for record in read_labels(labels)] == [False]

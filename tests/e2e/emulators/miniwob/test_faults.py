@@ -1,0 +1,149 @@
+"""MiniWoB++ when the browser fails: the episode ends within a bound, the next one starts clean, and
+nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from prill.emulators.browser.chromium import Chromium, Profile
+from prill.emulators.miniwob.environment import MiniWoB
+from prill.errors import EnvironmentFailedError
+from prill.types import Action, Trajectory
+from tests.support.chromium import need_chromium
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext
+
+need_chromium("miniwob")
+
+CLICK = Action("click", target='button "Click Me!"')
+
+
+class Counting(Chromium):
+    """A browser that keeps its contexts in sight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.contexts: list[BrowserContext] = []
+
+    async def context(
+        self, width: int, height: int, scale: float = 1.0, *, profile: Profile | None = None
+    ) -> BrowserContext:
+        self.contexts.append(await super().context(width, height, scale, profile=profile))
+        return self.contexts[-1]
+
+
+async def solve(environment: MiniWoB, seed: int) -> None:
+    task = await environment.task("click-test", seed)
+    await environment.reset(task)
+    _, done = await environment.step(CLICK)
+    assert done
+    assert (await environment.grade(Trajectory(id="x", task=task))).success
+
+
+def descendants() -> dict[int, bytes]:
+    """The processes below this one, with their command lines."""
+    parents, commands = {}, {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                status = (folder / "stat").read_text()
+                commands[int(folder.name)] = (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+            parents[int(folder.name)] = int(status.rpartition(")")[2].split()[1])
+    found = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return {pid: commands[pid] for pid in found - {os.getpid()}}
+
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="reads /proc, which Linux has"
+)
+
+
+@needs_proc
+async def test_killed_browser_breaks_one_episode(tmp_path: Path) -> None:
+    environment = MiniWoB(tmp_path)
+    before = set(descendants())
+    await environment.reset(await environment.task("click-test", 0))
+    main = [
+        pid
+        for pid, command in descendants().items()
+        if b"--remote-debugging-pipe" in command and b"--type=" not in command
+    ]
+    for pid in set(main) - before:
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(EnvironmentFailedError, match="the browser failed"):
+        await environment.step(CLICK)
+    await solve(environment, 1)
+    await environment.close()
+
+
+async def test_hanging_page_breaks_one_episode(tmp_path: Path) -> None:
+    browser = Counting()
+    environment = MiniWoB(tmp_path, browser=browser, timeout=10)
+    await environment.reset(await environment.task("click-test", 0))
+    await browser.contexts[0].pages[0].evaluate("() => { setTimeout(() => { for (;;); }, 0); }")
+    started = time.monotonic()
+    with pytest.raises(EnvironmentFailedError, match="does not answer"):
+        await environment.step(CLICK)
+    assert time.monotonic() - started < 60
+    environment = MiniWoB(tmp_path, browser=browser)
+    await solve(environment, 1)
+    await environment.close()
+    await browser.close()
+
+
+async def test_crashed_page_breaks_one_episode(tmp_path: Path) -> None:
+    from playwright.async_api import Error
+
+    browser = Counting()
+    environment = MiniWoB(tmp_path, browser=browser, timeout=10)
+    await environment.reset(await environment.task("click-test", 0))
+    with pytest.raises(Error):
+        await browser.contexts[0].pages[0].goto("chrome://crash", timeout=2000)
+    with pytest.raises(EnvironmentFailedError, match="the browser failed"):
+        await environment.step(CLICK)
+    await solve(environment, 1)
+    await environment.close()
+    await browser.close()
+
+
+@needs_proc
+async def test_fifty_episodes_leak_nothing(tmp_path: Path) -> None:
+    browser = Counting()
+    environment = MiniWoB(tmp_path, browser=browser)
+    at_first = set(descendants())
+
+    def used() -> tuple[int, int, int]:
+        gc.collect()
+        memory = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return len(list(Path("/proc/self/fd").iterdir())), len(descendants()), memory
+
+    for seed in range(10):
+        await solve(environment, seed)
+    handles, processes, memory = used()
+    for seed in range(50):
+        await solve(environment, seed)
+    handles_then, processes_then, memory_then = used()
+    assert handles_then <= handles + 2
+    # Chromium keeps a spare process or not, as it likes.
+    assert processes_then <= processes + 1
+    assert memory_then - memory < 20_000_000
+    assert len(browser.contexts) == 1
+    await environment.close()
+    await browser.close()
+    end = time.monotonic() + 20
+    while set(descendants()) - at_first and time.monotonic() < end:
+        time.sleep(0.1)
+    assert set(descendants()) <= at_first

@@ -1,0 +1,788 @@
+"""The report: what a reader sees and does in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from prill.emulators.browser.chromium import Chromium
+from prill.io.store import BadLine
+from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn
+from prill.types import (
+    Action,
+    Criterion,
+    EvaluatorInfo,
+    Findings,
+    LabelRecord,
+    Observation,
+    Opinion,
+    Step,
+    StepLabel,
+    StepVerdict,
+    Task,
+    Trajectory,
+    Verdict,
+)
+from prill.ui.report.entries import Judge, Retry
+from prill.ui.report.page import write_report
+from tests.support.chromium import started_chromium
+from tests.support.closing import closed
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+from tests.support.report.judges import FIRST, TRUTH, judges, labels, picture, trajectory, verdict
+
+browsed = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chromium() -> AsyncIterator[Chromium]:
+    async with started_chromium() as browser:
+        yield browser
+
+
+class Reader:
+    """A browser window, and everything it asked for or complained about."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
+
+    async def opens(self, path: Path, address: str = "#t=") -> Page:
+        await self.page.goto(f"{path.as_uri()}{address}")
+        if address == "#t=":
+            await self.page.keyboard.press("t")
+        return self.page
+
+    async def sees(self, condition: str) -> None:
+        """Waits until this JavaScript is true. Playwright's own waiting is forbidden by the page's
+        policy.
+        """
+        for _ in range(500):
+            if await self.page.evaluate(condition):
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"never true: {condition}")
+
+    async def listed(self) -> list[str]:
+        return [
+            await line.get_attribute("data-id") or ""
+            for line in await self.page.locator("#list [role=option]").all()
+        ]
+
+    async def shown_id(self) -> str:
+        return await self.page.locator("#detail .meta code").inner_text()
+
+    def images(self) -> list[str]:
+        return [Path(url).name for url in self.requests if url.endswith((".png", ".webp"))]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def reader(chromium: Chromium) -> AsyncIterator[Reader]:
+    context = await chromium.context(1280, 800)
+    yield Reader(await context.new_page())
+    await closed(context)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    items = [
+        trajectory(id, metadata={} if id == "f" else {"truncated": id in "ace"}) for id in TRUTH
+    ]
+    write_report(tmp_path / "r.html", items, judges(), labels())
+    return tmp_path / "r.html"
+
+
+@browsed
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({}, "abcdef"),
+        ({"verdict": "success"}, "abf"),
+        ({"verdict": "failure"}, "cd"),
+        ({"verdict": "unscored"}, "e"),
+        ({"verdict": "success", "judge": "1"}, "aef"),
+        ({"against": "wrong"}, "bc"),
+        ({"against": "FP"}, "b"),
+        ({"against": "FN"}, "c"),
+        ({"against": "unscored"}, "e"),
+        ({"against": "agrees"}, "ad"),
+        ({"among": "differ"}, "b"),
+        ({"truth": "undecided"}, "f"),
+        ({"by-truncated": "true"}, "ace"),
+        ({"by-truncated": "(none)"}, "f"),
+        ({"by-site": "shop"}, "ab"),
+        ({"by-site": "wiki", "verdict": "failure"}, "cd"),
+    ],
+)
+async def test_filters_show_the_right_rows(
+    reader: Reader, page: Path, filters: dict[str, str], expected: str
+) -> None:
+    browser = await reader.opens(page)
+    await browser.locator("#filters > summary").click()
+    for key, value in filters.items():
+        await browser.locator(f"#filter-{key}").select_option(value)
+    assert await reader.listed() == list(expected)
+    assert await reader.shown_id() == expected[0]
+    assert reader.complaints == []
+
+
+@browsed
+async def test_search_finds_goal_and_id(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page)
+    await browser.keyboard.press("/")
+    await browser.keyboard.type("ENTRY ddd")
+    assert await reader.listed() == ["d"]
+    await browser.keyboard.type("zzz")
+    assert await reader.listed() == []
+    assert "No trajectory fits" in await browser.locator("#detail").inner_text()
+    await browser.keyboard.press("Escape")
+    await browser.locator("#clear").click()
+    assert len(await reader.listed()) == len(TRUTH)
+
+
+@browsed
+async def test_keys_walk_rows_and_disagreements(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page, "#t=a")
+    visited = [await reader.shown_id()]
+    for key in "njnpkkn":
+        await browser.keyboard.press(key)
+        visited.append(await reader.shown_id())
+    # Disagreements are b (a false positive) and c (a false negative of both).
+    assert visited == ["a", "b", "c", "c", "b", "a", "a", "b"]
+    assert "b" in browser.url.rpartition("#t=")[2]
+
+
+@browsed
+async def test_arrows_walk_the_steps(reader: Reader, tmp_path: Path) -> None:
+    items = [trajectory(id, states(tmp_path / "i", 3)) for id in "ab"]
+    write_report(tmp_path / "r.html", items)
+    browser = await reader.opens(tmp_path / "r.html")
+    places = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft"):
+        await browser.keyboard.press(key)
+        places.append(await browser.locator("#stage strong").inner_text())
+    assert places == ["Step 2 of 3", "Step 3 of 3", "Step 3 of 3", "Step 2 of 3"]
+    assert browser.url.endswith("#t=a&step=2")
+    assert await browser.locator(".card[aria-current=true]").get_attribute("id") == "card-1"
+    await browser.reload()
+    assert await browser.locator("#stage strong").inner_text() == "Step 2 of 3"
+    await browser.keyboard.press("j")
+    assert (browser.url.endswith("#t=b"), await browser.locator("#stage strong").inner_text()) == (
+        True,
+        "Step 1 of 3",
+    )
+    await browser.locator("#card-2").click(position={"x": 300, "y": 12})
+    assert await browser.locator("#stage strong").inner_text() == "Step 3 of 3"
+
+
+@browsed
+async def test_step_tells_all_that_was_done(reader: Reader, tmp_path: Path) -> None:
+    action = Action("type", text="types", target="box 'Name'", value="Ann")
+    state = Observation(
+        screenshot=picture(tmp_path / "i", "s.png"), text="Your name?", url="http://shop/name"
+    )
+    steps = (StepVerdict(0, "away", -0.5, "the wrong box"),)
+    own = [Judge("first", FIRST, {"a": verdict("a", True, steps=steps)})]
+    write_report(
+        tmp_path / "r.html", [trajectory("a", [Step(state, action, "I write my name")])], own
+    )
+    browser = await reader.opens(tmp_path / "r.html")
+    text = await browser.locator("#card-0").inner_text()
+    for words in (
+        "types",
+        "target box 'Name'",
+        "value Ann",
+        "I write my name",
+        "http://shop/name",
+        "away first, reward −0.5",
+    ):
+        assert words in text, words
+    assert ("the wrong box" in text, "Your name?" in text) == (True, False)
+    await browser.locator("#card-0 summary", has_text="Page text").click()
+    assert "Your name?" in await browser.locator("#card-0").inner_text()
+
+
+@browsed
+async def test_link_reproduces_the_view(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page)
+    await browser.locator("#filters > summary").click()
+    await browser.locator("#filter-judge").select_option("1")
+    await browser.locator("#filter-verdict").select_option("success")
+    await browser.locator("#search").fill("the")
+    await browser.locator('#heads [data-by="1"]').click()
+    await browser.locator('#heads [data-by="goal"]').click()
+    await browser.locator('#heads [data-by="goal"]').click()
+    await browser.locator('[data-id="e"]').click()
+    link = browser.url
+    await browser.goto("about:blank")
+    await browser.goto(link)
+    assert (await reader.listed(), await reader.shown_id()) == (["f", "e", "a"], "e")
+    assert await browser.locator("#filter-verdict").input_value() == "success"
+    assert await browser.locator("#search").input_value() == "the"
+    assert reader.complaints == []
+
+
+@browsed
+async def test_back_leads_to_the_view_before(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page, "")
+    await browser.locator(
+        '.confusion button[data-judge="0"][data-verdict="success"][data-truth="failure"]'
+    ).click()
+    await browser.locator("#clear").click()
+    await browser.locator('[data-id="d"]').click()
+    await browser.go_back()
+    assert (await reader.shown_id(), len(await reader.listed())) == ("b", len(TRUTH))
+    await browser.go_back()
+    assert await reader.listed() == ["b"]
+    await browser.go_back()
+    assert await browser.locator("#summary").is_visible()
+    await browser.go_forward()
+    assert await reader.listed() == ["b"]
+
+
+@browsed
+async def test_column_heads_sort_the_list(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page)
+    orders = []
+    for by in ("label", "0", "0", "0"):
+        await browser.locator(f'#heads [data-by="{by}"]').click()
+        orders.append("".join(await reader.listed()))
+    # Labels: success a, c, e; failure b, d; undecided f. The first judge: success a, b, f; failure
+    # c, d; unscored e.
+    assert orders == ["acebdf", "abfcde", "ecdabf", "abcdef"]
+    assert await browser.locator('[data-id="e"] .cell').all_inner_texts() == ["✓", "–", "✓\n.90"]
+
+
+@browsed
+async def test_five_judges_beside_the_picture(chromium: Chromium, tmp_path: Path) -> None:
+    reason = "The last screenshot shows what was asked for. " * 20
+    infos = [EvaluatorInfo(f"judge {i}", "1") for i in range(5)]
+    own = [
+        Judge(info.name, info, {"a": Verdict(id="a", success=True, reason=reason, evaluator=info)})
+        for info in infos
+    ]
+    write_report(
+        tmp_path / "r.html",
+        [trajectory("a", states(tmp_path / "i", 3), answer="Done")],
+        own,
+        labels(),
+    )
+    context = await chromium.context(1440, 900)
+    browser = await context.new_page()
+    await browser.goto(f"{(tmp_path / 'r.html').as_uri()}#t=a")
+    image = await browser.locator("#stage img").bounding_box()
+    cards = [await card.bounding_box() for card in await browser.locator(".judge").all()]
+    await closed(context)
+    assert image is not None
+    assert image["width"] > 500
+    assert len(cards) == 5
+    for box in cards:
+        assert box is not None
+        assert box["x"] >= image["x"] + image["width"]
+        assert box["y"] + box["height"] <= 900
+
+
+@browsed
+async def test_two_of_three_judges_compared(reader: Reader, tmp_path: Path) -> None:
+    info = EvaluatorInfo("third", "1")
+    third = {id: Verdict(id=id, success=True, score=1.0, evaluator=info) for id in TRUTH}
+    write_report(
+        tmp_path / "r.html",
+        map(trajectory, TRUTH),
+        [*judges(), Judge("third", info, third)],
+        labels(),
+    )
+    browser = await reader.opens(tmp_path / "r.html", "")
+    # The second says failure of b, c and d, the third says success throughout; the third is right
+    # on c alone.
+    await browser.locator(
+        '.pairs button[data-judge="1"][data-among="2"]:not([data-against])'
+    ).click()
+    assert await reader.listed() == list("bcd")
+    assert await browser.locator(".judge h3").all_inner_texts() == ["second", "third", ""]
+    await browser.locator("#judges > details > summary").click()
+    assert await browser.locator(".judge h3").all_inner_texts() == ["second", "third", "first"]
+    await browser.keyboard.press("s")
+    await browser.locator(
+        '.pairs button[data-judge="2"][data-among="1"][data-against="agrees"]'
+    ).click()
+    assert await reader.listed() == ["c"]
+    await browser.locator("#clear").click()
+    assert await browser.locator(".judge h3").all_inner_texts() == ["first", "second", "third"]
+    assert reader.complaints == []
+
+
+@browsed
+async def test_reading_panes_scroll_by_keys(reader: Reader, tmp_path: Path) -> None:
+    findings = Findings(criteria=(Criterion(text="one of many", met="met"),) * 60)
+    write_report(
+        tmp_path / "r.html", [trajectory("a"), trajectory("b")], judges(findings=findings), labels()
+    )
+    browser = await reader.opens(tmp_path / "r.html", "")
+    for key, place in (("s", "summary"), ("n", "detail"), ("t", "detail")):
+        if key != "s":
+            await browser.keyboard.press(key)
+        await browser.keyboard.press("PageDown")
+        await reader.sees(f"document.getElementById('{place}').scrollTop > 0")
+    await browser.locator('[data-id="b"]').click()  # now the list has the focus
+    await reader.sees("document.activeElement.id == 'list'")
+    await browser.keyboard.press("k")
+    await reader.sees("document.activeElement.id == 'detail'")
+
+
+@browsed
+async def test_enter_enlarges_chosen_picture(reader: Reader, tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 4))])
+    browser = await reader.opens(tmp_path / "r.html")
+    for choose, card in (("", 0), ("document.getElementById('card-2').focus()", 2)):
+        await browser.evaluate(choose)
+        await browser.keyboard.press("Enter")
+        assert await browser.locator("#viewer strong").inner_text() == f"Step {card + 1} of 4"
+        await browser.keyboard.press("Escape")
+        # The page puts the focus back in its own time.
+        await browser.wait_for_function(f"document.activeElement.id === 'card-{card}'")
+
+
+@browsed
+async def test_timeline_rewards_and_stand_ins(reader: Reader, tmp_path: Path) -> None:
+    steps = (StepVerdict(0, "towards", 0.5), StepVerdict(1, "not_sure", -0.5, flagged=True))
+    own = [Judge("first", FIRST, {"a": verdict("a", True, steps=steps, rewards=(0.5, -0.5))})]
+    write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 2))], own)
+    browser = await reader.opens(tmp_path / "r.html")
+    lines = browser.locator(".timeline tbody tr")
+    assert [(await line.inner_text()).split() for line in await lines.all()] == [
+        ["first", "→", "?"],
+        ["first", "reward,", "sum", "0", "0.5", "−0.5"],
+    ]
+    assert "stands in" not in await browser.locator("#card-0").inner_text()
+    assert "stands in, the reply held no label" in await browser.locator("#card-1").inner_text()
+
+
+@browsed
+async def test_moved_page_finds_its_pictures(reader: Reader, tmp_path: Path) -> None:
+    names = [
+        "a b.png",
+        "50% #1?.png",
+        "quo\"te's.png",
+        "ünï—日本.png",
+        "a:b&amp;.png",
+        "..x.png",
+        "{{script}}.png",
+    ]
+    (tmp_path / "first").mkdir()
+    steps = [
+        Step(Observation(screenshot=picture(tmp_path / "first" / "i #1%", name)), Action("click"))
+        for name in names
+    ]
+    item = trajectory("odd id %20 #?&'\"<日>", steps)
+    write_report(tmp_path / "first" / "my report #1%.html", [trajectory("b"), item])
+    (tmp_path / "first").rename(tmp_path / "se cond?#%41")
+    browser = await reader.opens(tmp_path / "se cond?#%41" / "my report #1%.html", "")
+    await browser.keyboard.press("t")
+    await browser.keyboard.press("j")
+    await browser.evaluate(
+        "document.querySelectorAll('.film img').forEach((image) => { image.loading = 'eager'; })"
+    )
+    await reader.sees(
+        "[...document.querySelectorAll('.film img')].filter((i) => i.naturalWidth == 640).length "
+        f"== {len(names)}"
+    )
+    await browser.reload()
+    assert await reader.shown_id() == item.id
+    assert reader.complaints == []
+
+
+@browsed
+async def test_help_opens_and_closes_by_key(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page)
+    for opening, closing in (("?", "Escape"), ("?", "?")):
+        await browser.keyboard.press(opening)
+        assert await browser.locator("#help").is_visible()
+        await browser.keyboard.press("j")
+        await browser.keyboard.press(closing)
+        assert not await browser.locator("#help").is_visible()
+    assert await reader.shown_id() == "a"
+
+
+@browsed
+async def test_confusion_count_opens_its_rows(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page, "")
+    await browser.locator(
+        '.confusion button[data-judge="0"][data-verdict="success"][data-truth="failure"]'
+    ).click()
+    assert await reader.listed() == ["b"]
+
+
+@browsed
+async def test_judges_side_by_side_with_findings(reader: Reader, tmp_path: Path) -> None:
+    findings = Findings(
+        criteria=(Criterion(text="Item is in the basket", met="met", step=1, reason="seen there"),),
+        process=0.5,
+        not_executable="A captcha",
+        side_effects=("Logged out",),
+    )
+    opinions = (Opinion(judge="third", success=None, unscored="parse"),)
+    steps = (StepVerdict(0, "away", 0.0, "wrong page"), StepVerdict(1, "reached", 1.0))
+    marked = LabelRecord(
+        id="a", success=True, annotator="Ann", note="clear case", steps=(StepLabel(0, "towards"),)
+    )
+    own = judges(findings=findings, opinions=opinions, steps=steps, seconds=1.26)
+    items = [
+        trajectory(
+            "a", [Step(Observation(caption="A basket"), Action("click"))] * 2, answer="It is done"
+        )
+    ]
+    write_report(tmp_path / "r.html", items, own, [marked])
+    browser = await reader.opens(tmp_path / "r.html")
+    text = await browser.locator("#detail").inner_text()
+    for words in (
+        "because a",
+        "Item is in the basket",
+        "seen there",
+        "50 %",
+        "A captcha",
+        "Logged out",
+        "1.3 s",
+        "Ann: clear case",
+    ):
+        assert words in text, words
+    assert await browser.locator(".judge h3").all_inner_texts() == ["first", "second"]
+    assert "not evidence" in await browser.locator(".answer").inner_text()
+    lines = browser.locator(".timeline tbody tr")
+    assert [(await line.inner_text()).split() for line in await lines.all()] == [
+        ["first", "←", "★"],
+        ["Ann", "person", "→"],
+        ["first", "criteria", "shown", "1"],
+    ]
+    await browser.locator(".fold summary", has_text="Opinions of 1").click()
+    assert "third" in await browser.locator(".judge").first.inner_text()
+
+
+def states(folder: Path, count: int) -> list[Step]:
+    return [
+        Step(Observation(screenshot=picture(folder, f"s{i:02}.png")), Action("click"))
+        for i in range(count)
+    ]
+
+
+@browsed
+@pytest.mark.parametrize("embed", [False, True])
+async def test_tap_is_drawn_on_the_picture(reader: Reader, tmp_path: Path, embed: bool) -> None:
+    state = Observation(screenshot=picture(tmp_path / "i", "phone.png", (540, 1200)))
+    actions = [
+        Action("click", point=(0.41, 0.22)),
+        Action("swipe", point=(0.5, 0.8), end_point=(0.5, 0.2)),
+        Action("type", value="milk & honey", point=(0.1, 0.5)),
+    ]
+    write_report(
+        tmp_path / "r.html",
+        [trajectory("a", [Step(state, action) for action in actions])],
+        embed=embed,
+    )
+    browser = await reader.opens(tmp_path / "r.html")
+    await reader.sees("document.querySelector('#card-0 img').naturalWidth > 0")
+    image = await browser.locator("#card-0 img").bounding_box()
+    ring = await browser.locator("#card-0 circle.tap").bounding_box()
+    assert image is not None
+    assert ring is not None
+    assert image["height"] / image["width"] == pytest.approx(1200 / 540, rel=0.01)
+    assert ring["x"] + ring["width"] / 2 == pytest.approx(image["x"] + 0.41 * image["width"], abs=1)
+    assert ring["y"] + ring["height"] / 2 == pytest.approx(
+        image["y"] + 0.22 * image["height"], abs=1
+    )
+    assert (await browser.locator("#card-1 path.swipe").get_attribute("d") or "").startswith(
+        "M270 960L270 240"
+    )
+    assert await browser.locator("#card-2 .tag text").text_content() == "milk & honey"
+    await browser.locator("#stage .enlarge").click()
+    await reader.sees("document.querySelector('#viewer img').naturalWidth > 0")
+    image = await browser.locator("#viewer img").bounding_box()
+    ring = await browser.locator("#viewer circle.tap").bounding_box()
+    assert image is not None
+    assert ring is not None
+    assert ring["y"] + ring["height"] / 2 == pytest.approx(
+        image["y"] + 0.22 * image["height"], abs=1
+    )
+    assert image["height"] / image["width"] == pytest.approx(1200 / 540, rel=0.01)
+    await browser.keyboard.press("ArrowRight")
+    assert await browser.locator("#viewer path.swipe").count() == 1
+    await browser.keyboard.press("Escape")
+    assert not await browser.locator("#viewer").is_visible()
+
+
+@browsed
+async def test_images_are_fetched_in_sight_only(reader: Reader, tmp_path: Path) -> None:
+    write_report(
+        tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 120)), trajectory("b")]
+    )
+    browser = await reader.opens(tmp_path / "r.html", "")
+    assert reader.images() == []
+    await browser.keyboard.press("t")
+    await reader.sees("document.querySelector('#card-0 img').complete")
+    assert 0 < len(reader.images()) < 60
+    await browser.locator("#card-119").scroll_into_view_if_needed()
+    await reader.sees("document.querySelector('#card-119 img').naturalWidth > 0")
+    assert "s119.png" in reader.images()
+
+
+@browsed
+async def test_embedded_page_fetches_nothing(reader: Reader, tmp_path: Path) -> None:
+    item = trajectory("a", states(tmp_path / "i", 1))
+    for embed, expected in ((True, []), (False, ["s00.png"])):
+        write_report(tmp_path / "r.html", [item], judges(), labels(), embed=embed)
+        reader.requests.clear()
+        await reader.opens(tmp_path / "r.html", f"?{embed}#t=a")
+        await reader.sees("document.querySelector('#card-0 img').naturalWidth == 640")
+        assert [
+            Path(url).name
+            for url in reader.requests
+            if url.startswith("file:") and "r.html" not in url
+        ] == expected
+        assert not [url for url in reader.requests if not url.startswith(("file:", "data:"))]
+    assert reader.complaints == []
+
+
+@browsed
+async def test_missing_screenshot_shows_its_name(reader: Reader, tmp_path: Path) -> None:
+    steps = states(tmp_path / "i", 2)
+    (tmp_path / "i" / "s01.png").unlink()
+    write_report(tmp_path / "r.html", [trajectory("a", steps)])
+    # one was gone before the page was made, one goes afterwards
+    (tmp_path / "i" / "s00.png").unlink()
+    browser = await reader.opens(tmp_path / "r.html")
+    await reader.sees("document.querySelectorAll('.film .frame.absent').length == 2")
+    assert "s00.png" in await browser.locator("#card-0").inner_text()
+    assert "s01.png" in await browser.locator("#card-1").inner_text()
+    await reader.sees(
+        "document.querySelector('#stage .frame.absent code').textContent == 's00.png'"
+    )
+
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    '<img src="http://attacker.invalid/x.png" onerror="alert(2)">',
+    '"><svg onload=alert(3)>{{script}}',
+)
+
+
+@browsed
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_hostile_text_is_shown_never_run(reader: Reader, tmp_path: Path, text: str) -> None:
+    state = Observation(
+        text=text, caption=text, url=text, screenshot=picture(tmp_path / "i", "x.png")
+    )
+    step = Step(
+        state, Action("type", text=text, target=text, value=text, point=(0.5, 0.5)), thought=text
+    )
+    criteria = (Criterion(text=text, met="met", step=0, reason=text),)
+    apart = Step(state, Action("type", text="types", target=text, value=text), thought=text)
+    item = Trajectory(
+        id=text,
+        task=Task(id=text, goal=text, site=text, earlier=(trajectory("e", answer=text),)),
+        agent=text,
+        steps=(step, apart),
+        final=state,
+        answer=text,
+        metadata={text: text},
+        error=text,
+    )
+    hostile = Verdict(
+        id=text,
+        success=True,
+        score=1.0,
+        reason=text,
+        steps=(StepVerdict(0, "away", 0.0, text),),
+        evaluator=EvaluatorInfo(text, text, text),
+        findings=Findings(criteria=criteria, not_executable=text, side_effects=(text,)),
+        opinions=(Opinion(judge=text, success=True, reason=text),),
+    )
+    label = LabelRecord(
+        id=text,
+        success=False,
+        source=text,
+        annotator=text,
+        note=text,
+        steps=(StepLabel(0, "away"),),
+    )
+    turns = (Turn("system", (text,)), Turn("user", (text, ImageFile(text))))
+    with TranscriptLog(tmp_path / "calls") as log:
+        call = Call(model=text, messages=turns, reply=text, reasoning=text, error=text)
+        log.append(Transcript(text, "", (call,)))
+    judge = Judge(text, hostile.evaluator, {text: hostile}, tmp_path / "calls")
+    write_report(
+        tmp_path / "r.html", [item, BadLine(text, text, text, b"")], [judge], [label], title=text
+    )
+    browser = await reader.opens(tmp_path / "r.html", "")
+    await browser.keyboard.press("t")
+    assert await browser.locator("#detail h2").inner_text() == text
+    assert await browser.locator(".answer blockquote").inner_text() == text
+    assert await browser.title() == text
+    await browser.locator(".asked").click()
+    await reader.sees("document.querySelectorAll('#calls pre').length == 4")
+    assert [await part.inner_text() for part in await browser.locator("#calls pre").all()][::3] == [
+        text,
+        text,
+    ]
+    await browser.keyboard.press("Escape")
+    await browser.keyboard.press("ArrowRight")
+    assert text in await browser.locator("#card-1 .parts").inner_text()
+    await browser.keyboard.press("Enter")
+    await browser.keyboard.press("Escape")
+    await browser.keyboard.press("j")
+    for key in ("t", "step", "search", "sort", "judge", "by-site", "constructor"):
+        await browser.evaluate(
+            "([key, text]) => { location.hash = new URLSearchParams({ t: '', [key]: text }); }",
+            [key, text],
+        )
+        await reader.sees("!document.getElementById('browse').hidden")
+    await browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert await browser.evaluate("document.querySelector('#printed h2').textContent") == text
+    assert reader.complaints == []
+    assert not [url for url in reader.requests if "attacker" in url]
+    assert await browser.locator("img[onerror], svg[onload]").count() == 0
+
+
+@browsed
+async def test_policy_stops_injected_scripts(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page)
+    await browser.evaluate(
+        """() => {
+          const box = document.createElement("div");
+          box.innerHTML = '<img src="http://attacker.invalid/a.png"><img src="data:," onerror="window.ran = true">';
+          document.body.append(box);
+          const script = document.createElement("script");
+          script.textContent = "window.ran = true";
+          document.body.append(script);
+        }"""  # noqa: E501
+    )
+    blocked = await browser.evaluate(
+        "fetch('http://attacker.invalid/').then(() => 'sent', () => 'blocked')"
+    )
+    assert blocked == "blocked"
+    assert await browser.evaluate("window.ran") is None
+    assert sum("Content Security Policy" in complaint for complaint in reader.complaints) >= 4
+
+
+@browsed
+async def test_long_list_draws_only_whats_in_sight(reader: Reader, tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", (trajectory(f"n{i}") for i in range(2000)))
+    browser = await reader.opens(tmp_path / "r.html")
+    assert len(await reader.listed()) < 40
+    await browser.evaluate("document.getElementById('list').scrollTop = 1e9")
+    await browser.locator('[data-id="n1999"]').click()
+    assert await reader.shown_id() == "n1999"
+    await browser.keyboard.press("k")
+    assert await reader.shown_id() == "n1998"
+
+
+@browsed
+@pytest.mark.parametrize("width", [1280, 420])
+async def test_nothing_is_wider_than_the_screen(
+    chromium: Chromium, tmp_path: Path, width: int
+) -> None:
+    long = "a_very_long_word_without_any_place_to_break_" * 8
+    item = trajectory("a", states(tmp_path / "i", 9), answer=long, task=Task(goal=long, site=long))
+    write_report(
+        tmp_path / "r.html",
+        [item],
+        judges(),
+        [LabelRecord(id="a", success=True, annotator=long, note=long)],
+    )
+    context = await chromium.context(width, 800)
+    browser = await context.new_page()
+    await browser.goto((tmp_path / "r.html").as_uri())
+    for key in "stj":
+        await browser.keyboard.press(key)
+        wide = "document.documentElement.scrollWidth <= innerWidth && ['summary', 'detail'].every("
+        wide += (
+            "id => document.getElementById(id).scrollWidth <= "
+            "document.getElementById(id).clientWidth)"
+        )
+        assert await browser.evaluate(wide), key
+    await closed(context)
+
+
+# Attempts at one task
+
+
+@pytest.fixture
+def tried(tmp_path: Path) -> Path:
+    """Three attempts at one task, whose second lesson would run a script, and one at another, all
+    in the order of playing.
+    """
+    places = [("a", 0), ("b", 0), ("a", 1), ("a", 2)]
+    items = [
+        trajectory(name, metadata={"attempt": n, "seed": 0}, agent="robot") for name, n in places
+    ]
+    items = [replace(item, id=f"{item.id}-{n}") for item, (_, n) in zip(items, places, strict=True)]
+    said = {"a-0": False, "a-1": None, "a-2": True, "b-0": True}
+    judge = Judge("first", FIRST, {id: verdict(id, success) for id, success in said.items()})
+    retries = {
+        "a-0": Retry(lesson="Look at the second page."),
+        "a-1": Retry(lesson="<img src=x onerror=alert(1)><script>alert(2)</script>"),
+        "a-2": Retry(ended="accepted", answer=True),
+        "b-0": Retry(ended="accepted", answer=True),
+    }
+    wrong = [LabelRecord(id=id, success=False) for id in said]
+    write_report(tmp_path / "r.html", items, [judge], wrong, retries=retries)
+    return tmp_path / "r.html"
+
+
+@browsed
+async def test_attempts_stand_side_by_side(reader: Reader, tried: Path) -> None:
+    browser = await reader.opens(tried, "#t=a-1")
+    cards = browser.locator(".attempt")
+    first, second, third = await cards.all_inner_texts()
+    assert (
+        "First attempt" in first
+        and "Failure" in first
+        and "0.20" in first
+        and "Look at the second page." in first
+    )
+    assert (
+        "Retry 1" in second
+        and "Unscored" in second
+        and "<img src=x onerror=alert(1)><script>" in second
+    )
+    assert "Retry 2" in third and "★" in third and "The judge accepted this attempt." in third
+    assert await cards.nth(1).get_attribute("aria-current") == "true"
+    await cards.nth(2).locator("button").click()
+    assert await reader.shown_id() == "a-2"
+    await browser.locator("#filter-by-attempt").select_option("0")
+    assert await reader.listed() == ["a-0", "b-0"]
+    await cards.nth(1).locator("button").click()
+    assert await reader.shown_id() == "a-1" and len(await reader.listed()) == 4, (
+        "a link to what a filter hides clears it"
+    )
+    assert reader.complaints == []
+
+
+@browsed
+async def test_summary_leads_to_each_attempt(reader: Reader, tried: Path) -> None:
+    browser = await reader.opens(tried, "#summary")
+    rows = browser.locator("#summary tr", has=browser.locator(".attempt-link"))
+    assert [
+        (await row.locator("a").count(), (await row.inner_text()).split()[-1])
+        for row in await rows.all()
+    ] == [
+        (3, "accepted"),
+        (1, "accepted"),
+    ]
+    link = rows.first.locator("a").nth(1)
+    assert await link.get_attribute("aria-label") == "retry 1: unscored, label: failure"
+    await link.click()
+    await reader.sees("document.querySelector('#detail .meta code')?.textContent === 'a-1'")
+    assert reader.complaints == []

@@ -1,0 +1,476 @@
+"""`prill score` as a user meets it: exit codes, messages, resume, and one clear error for each kind
+of bad input.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from prill import __version__
+from prill.cli.commands import COMMANDS, GROUPS
+from prill.io.store import read_verdicts
+from prill.testing import MockServer
+from tests.support.commands.command import Prill, environment, write_trajectories
+from tests.support.commands.endpoint import Endpoint
+
+
+@pytest.fixture(scope="module")
+def server() -> object:
+    with MockServer() as running:
+        yield running
+
+
+def words(server: MockServer, *more: object, evaluator: str = "modular") -> tuple[object, ...]:
+    return (
+        "-o",
+        "v.jsonl",
+        "--judge",
+        evaluator,
+        "--model",
+        "mock",
+        "--base-url",
+        server.base_url,
+        *more,
+    )
+
+
+def one_error(result: subprocess.CompletedProcess[str], *parts: str) -> None:
+    """Exit code 2, nothing on stdout, and a single line of message that holds all parts."""
+    assert result.returncode == 2, result.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith("prill score:")]
+    assert len(lines) == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    for part in parts:
+        assert part in lines[0]
+
+
+def test_score_all_scored_exits_0(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 30)
+    result = prill("score", "t.jsonl", *words(server, "--json"))
+    assert result.returncode == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert (summary["success"], summary["failure"], summary["unscored"]) == (10, 20, {})
+    assert "10 success, 20 failure, 0 unscored" in result.stderr
+    verdicts = {v.id: v for v in read_verdicts(tmp_path / "v.jsonl")}
+    assert all(verdicts[f"t{i}"].success == (i % 3 == 0) for i in range(30))
+    again = json.loads(prill("score", "t.jsonl", *words(server, "--json")).stdout)
+    assert (again["skipped"], again["usage"]["calls"]) == (30, 0)
+
+
+def test_score_some_unscored_exits_3(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    path = write_trajectories(tmp_path / "t.jsonl", 3)
+    with path.open("a") as file:
+        file.write('{"id": "x", "task": {"goal": "g"}}\n{"id": "y", "task": {"goal": 1}}\n')
+    result = prill("score", "t.jsonl", *words(server, "--captioner", "given"))
+    assert result.returncode == 3, result.stderr
+    assert "no_evidence 1" in result.stderr
+    assert "t.jsonl:5: Expected `str`, got `int` - at `$.task.goal`" in result.stderr
+
+
+def test_plan_makes_no_call_and_no_file(prill: Prill, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 10)
+    plan = ("--judge", "modular", "--model", "gpt-4o-mini", "--dry-run", "-o", "v.jsonl")
+    result = prill("score", "t.jsonl", *plan, "--json")
+    found = json.loads(result.stdout)
+    assert (result.returncode, found["calls"], found["trajectories"]) == (0, 10, 10)
+    assert found["usd"] == pytest.approx(
+        found["prompt_tokens"] * 0.15e-6 + found["completion_tokens"] * 0.6e-6
+    )
+    assert not (tmp_path / "v.jsonl").exists()
+    assert "10 calls" in prill("score", "t.jsonl", *plan).stdout
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "config.json").write_text("{}")
+    own = prill(
+        "score", "t.jsonl", *("local:own" if word == "gpt-4o-mini" else word for word in plan)
+    )
+    assert "cost: about $0.00" in own.stdout, own.stderr
+
+
+def test_plan_skips_done_and_names_unusable(
+    prill: Prill, server: MockServer, tmp_path: Path
+) -> None:
+    path = write_trajectories(tmp_path / "t.jsonl", 6)
+    prill("score", "t.jsonl", *words(server), "--limit", 4)
+    with path.open("a") as file:
+        file.write("{}\n")
+    result = prill("score", "t.jsonl", *words(server, "--dry-run", "--json"))
+    found = json.loads(result.stdout)
+    assert (found["trajectories"], found["done"], found["broken"], found["calls"]) == (2, 4, 1, 2)
+    assert "t.jsonl:7: missing field" in result.stderr
+    again = json.loads(
+        prill("score", "t.jsonl", *words(server, "--dry-run", "--json", "--no-resume")).stdout
+    )
+    assert again["trajectories"] == 6
+
+
+def test_budget_stops_a_later_run_goes_on(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 20)
+    (tmp_path / "p.toml").write_text("[mock]\nprompt = 1000\ncompletion = 1000\n")
+    common = ("--prices", "p.toml", "--concurrency", "1")
+    result = prill("score", "t.jsonl", *words(server, *common, "--budget-usd", "1"))
+    assert result.returncode == 3
+    rows = list(read_verdicts(tmp_path / "v.jsonl"))
+    assert {v.unscored for v in rows} == {None, "budget"}
+    assert 1.0 <= sum(v.usage.usd or 0 for v in rows) < 2.0
+    assert prill("score", "t.jsonl", *words(server, *common, "--budget-usd", "99")).returncode == 0
+    assert [v.unscored for v in read_verdicts(tmp_path / "v.jsonl")] == [None] * 20
+
+
+def test_endpoint_gone_exits_4_resumable(prill: Prill, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 40)
+
+    def answer(text: str) -> str | int:
+        return (
+            502 if is_dead and len(endpoint.turns) > 10 else "Thoughts: so it is\nStatus: success"
+        )
+
+    is_dead = True
+    with Endpoint(answer) as endpoint:
+        command = (
+            "score",
+            "t.jsonl",
+            "-o",
+            "v.jsonl",
+            "--judge",
+            "modular",
+            "--captioner",
+            "given",
+            *endpoint.words,
+        )
+        gone = prill(*command, "--patience", "0.05", "--concurrency", "2")
+        asked, kept = len(endpoint.turns), len(list(read_verdicts(tmp_path / "v.jsonl")))
+        is_dead = False
+        rest = prill(*command, "--retry-unscored")
+    assert gone.returncode == 4
+    assert "has answered nothing for" in gone.stderr
+    assert (
+        "the same command goes on from there; --retry-unscored tries again what failed meanwhile"
+        in gone.stderr
+    )
+    assert kept >= 10
+    assert (rest.returncode, len(endpoint.turns) - asked) == (0, 30)
+    assert all(verdict.success for verdict in read_verdicts(tmp_path / "v.jsonl"))
+
+
+def test_ctrl_c_finishes_running_calls(tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 400)
+    with MockServer(latency=0.3) as slow:
+        command = [
+            sys.executable,
+            "-m",
+            "prill",
+            "score",
+            "t.jsonl",
+            *map(str, words(slow, "--concurrency", 8)),
+        ]
+        running = subprocess.Popen(
+            command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+        while (
+            not (tmp_path / "v.jsonl").exists()
+            or (tmp_path / "v.jsonl").read_bytes().count(b"\n") < 10
+        ):
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=30)
+        asked = slow.stats().requests
+    assert running.returncode == 130
+    assert "finishing the calls under way" in err
+    assert "the same command takes up where this run ended" in err
+    assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == asked < 400
+
+
+def test_second_ctrl_c_keeps_what_is_judged(tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 40)
+    with MockServer(stall=0.5, stall_seconds=60.0, seed=1) as stuck:
+        command = [
+            sys.executable,
+            "-m",
+            "prill",
+            "score",
+            "t.jsonl",
+            *map(str, words(stuck, "--concurrency", 8)),
+        ]
+        with (tmp_path / "err").open("w") as errors:
+            running = subprocess.Popen(command, cwd=tmp_path, stderr=errors, env=environment())
+        while not (tmp_path / "v.jsonl").exists() or not (tmp_path / "v.jsonl").read_bytes():
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        while "finishing the calls under way" not in (tmp_path / "err").read_text():
+            assert running.poll() is None
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        running.wait(timeout=30)
+    err = (tmp_path / "err").read_text()
+    assert running.returncode == 130
+    assert "dropped the calls under way" in err
+    assert "Traceback" not in err
+    assert list(read_verdicts(tmp_path / "v.jsonl"))
+
+
+def test_score_reads_packed_files(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    import gzip
+
+    write_trajectories(tmp_path / "a.jsonl", 2)
+    other = (tmp_path / "a.jsonl").read_text().replace('"id": "t', '"id": "u')
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(other.encode()))
+    assert prill("score", "a.jsonl", "b.jsonl.gz", *words(server)).returncode == 0
+    assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == 4
+
+
+def test_damaged_archive_judged_in_part(prill: Prill, tmp_path: Path) -> None:
+    import gzip
+
+    packed = gzip.compress(write_trajectories(tmp_path / "a.jsonl", 2000).read_bytes())
+    (tmp_path / "t.jsonl.gz").write_bytes(packed[: len(packed) // 2])
+    result = prill("score", "t.jsonl.gz", "-o", "v.jsonl", "--judge", "always-fail")
+    assert result.returncode == 3, result.stderr
+    assert "cannot be read further" in result.stderr
+    found = [verdict.unscored for verdict in read_verdicts(tmp_path / "v.jsonl")]
+    assert found.count(None) > 500
+    assert found.count("input") == 1
+
+
+def test_hints_of_score_only_where_useful(prill: Prill, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 2)
+    with MockServer(thought_tokens=50) as wordy:
+        result = prill("score", "t.jsonl", *words(wordy, "--max-tokens", 16))
+    assert "truncated 2" in result.stderr
+    assert "truncated: --max-tokens N gives replies more room" in result.stderr
+    assert "--retry-unscored" in result.stderr
+    result = prill(
+        "score", "t.jsonl", "-o", "w.jsonl", "--judge", "oracle", "--labels", _no_label(tmp_path)
+    )
+    assert "no_evidence 2" in result.stderr
+    assert "--retry-unscored" not in result.stderr
+
+
+def _no_label(folder: Path) -> Path:
+    (folder / "labels.jsonl").write_text('{"id": "stranger", "success": true}\n')
+    return folder / "labels.jsonl"
+
+
+class TestBadInput:
+    def test_score_names_a_missing_file(self, prill: Prill, server: MockServer) -> None:
+        one_error(prill("score", "none.jsonl", *words(server)), "none.jsonl: no such file")
+
+    def test_score_refuses_an_empty_file(
+        self, prill: Prill, server: MockServer, tmp_path: Path
+    ) -> None:
+        (tmp_path / "t.jsonl").write_text("")
+        one_error(prill("score", "t.jsonl", *words(server)), "t.jsonl: the file is empty")
+
+    def test_score_names_a_line_not_json(
+        self, prill: Prill, server: MockServer, tmp_path: Path
+    ) -> None:
+        (tmp_path / "t.jsonl").write_text("id,goal\n1,buy\n")
+        one_error(
+            prill("score", "t.jsonl", *words(server)),
+            "t.jsonl:1: not valid JSON",
+            "1 more broken line",
+        )
+
+    def test_unknown_evaluator_suggests_one(
+        self, prill: Prill, server: MockServer, tmp_path: Path
+    ) -> None:
+        write_trajectories(tmp_path / "t.jsonl", 1)
+        result = prill("score", "t.jsonl", *words(server, evaluator="vml"))
+        one_error(result, "unknown judge 'vml' (did you mean 'vlm'?)", "vlm, modular")
+
+    def test_count_that_is_none_is_refused(self, prill: Prill, tmp_path: Path) -> None:
+        result = prill(
+            "score", "t.jsonl", "-o", "v.jsonl", "--judge", "always-fail", "--limit", "all"
+        )
+        assert (result.returncode, "--limit: Expected `int`" in result.stderr) == (2, True)
+
+    def test_unreachable_server_is_one_error(self, prill: Prill, tmp_path: Path) -> None:
+        write_trajectories(tmp_path / "t.jsonl", 5)
+        endpoint = ("--model", "m", "--base-url", "http://127.0.0.1:9/v1")
+        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", *endpoint)
+        one_error(result, "cannot reach http://127.0.0.1:9/v1")
+
+    def test_hosted_service_needs_a_key(self, prill: Prill, tmp_path: Path) -> None:
+        write_trajectories(tmp_path / "t.jsonl", 1)
+        result = prill(
+            "score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--model", "gpt-4o"
+        )
+        one_error(result, "$OPENAI_API_KEY is not set")
+
+    def test_wrong_key_ends_the_run_unshown(self, prill: Prill, tmp_path: Path) -> None:
+        write_trajectories(tmp_path / "t.jsonl", 5)
+        with MockServer(refuse_key=True) as strict:
+            result = prill(
+                "score",
+                "t.jsonl",
+                *words(strict, "--concurrency", 1),
+                OPENAI_API_KEY="sk-very-secret",
+            )
+            asked = strict.stats().requests
+        one_error(result, "refused the key in $OPENAI_API_KEY")
+        assert "very-secret" not in result.stderr
+        assert asked <= 2, "every trajectory was tried with a key that is refused"
+
+    def test_model_without_vision_ends_run(self, prill: Prill, tmp_path: Path) -> None:
+        Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+        write_trajectories(tmp_path / "t.jsonl", 5, screenshot="a.png")
+        with MockServer(no_images=True) as blind:
+            result = prill("score", "t.jsonl", *words(blind, "--concurrency", 1, evaluator="vlm"))
+        one_error(result, "takes no images", "a judge that reads text")
+
+    def test_embedded_model_refuses_images(self, prill: Prill, tmp_path: Path) -> None:
+        write_trajectories(tmp_path / "t.jsonl", 1)
+        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "vlm", "--model", "embedded")
+        one_error(result, "takes no images")
+
+    def test_output_of_another_evaluator(
+        self, prill: Prill, server: MockServer, tmp_path: Path
+    ) -> None:
+        write_trajectories(tmp_path / "t.jsonl", 1)
+        prill("score", "t.jsonl", *words(server))
+        result = prill("score", "t.jsonl", *words(server, "--frames", 2))
+        one_error(result, "holds verdicts of another evaluator", "--no-resume")
+
+    def test_missing_model_names_its_flag(self, prill: Prill, tmp_path: Path) -> None:
+        write_trajectories(tmp_path / "t.jsonl", 1)
+        one_error(
+            prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular"),
+            "model is missing",
+            "--model",
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "reason"),
+        [
+            ("missing.png", "image {path} is missing"),
+            ("truncated.png", "image {path} is truncated"),
+            ("huge.png", "100 megapixels"),
+            ("text.png", "not an image"),
+            ("../outside.png", "leaves the folder"),
+        ],
+    )
+    def test_bad_image_is_an_input_failure(
+        self, prill: Prill, server: MockServer, tmp_path: Path, name: str, reason: str
+    ) -> None:
+        folder = tmp_path / "set"
+        folder.mkdir()
+        Image.effect_noise((300, 300), 50).save(folder / "good.png")
+        (folder / "truncated.png").write_bytes((folder / "good.png").read_bytes()[:9000])
+        (folder / "text.png").write_text("hello")
+        if name == "huge.png":
+            Image.new("1", (10_000, 10_000)).save(folder / name)
+        write_trajectories(folder / "t.jsonl", 2, screenshot=name)
+        rows = [json.loads(line) for line in (folder / "t.jsonl").read_text().splitlines()]
+        rows[0]["final"]["screenshot"] = "good.png"
+        (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        result = prill("score", "set/t.jsonl", *words(server, evaluator="vlm"))
+        assert result.returncode == 3, result.stderr
+        good, bad = sorted(read_verdicts(tmp_path / "v.jsonl"), key=lambda verdict: verdict.id)
+        assert good.success
+        assert bad.unscored == "input"
+        assert reason.format(path=folder / name) in bad.reason
+        assert bad.usage.calls == 0
+
+
+def test_key_stays_out_of_files_and_output(
+    prill: Prill, server: MockServer, tmp_path: Path
+) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 2)
+    result = prill(
+        "score",
+        "t.jsonl",
+        *words(server, "--api-key-env", "JUDGE_KEY", "--json"),
+        JUDGE_KEY="sk-hush",
+    )
+    written = "".join(path.read_text() for path in tmp_path.iterdir() if path.is_file())
+    assert "sk-hush" not in result.stdout + result.stderr + written
+    assert result.returncode == 0
+
+
+def test_help_lists_every_command_once_by_groups(prill: Prill) -> None:
+    shown = prill("--help").stdout
+    groups = [
+        line.partition(":")[0] for line in shown.splitlines() if line.partition(":")[0] in GROUPS
+    ]
+    assert groups == list(GROUPS)
+    listed = [line.strip().split("  ")[0] for line in shown.splitlines() if line.startswith("  ")]
+    assert len(listed) == len(set(listed))
+    assert set(listed) >= {*COMMANDS, "score", "agree", "rollout", "convert"}
+    for verb in ("score", "agree", "rollout", "convert"):
+        assert prill(verb, "--help").returncode == 0
+    assert prill("--version").stdout == f"prill {__version__}\n"
+    assert (prill().returncode, prill().stdout) == (2, shown)
+
+
+def test_an_unknown_command_names_the_nearest(prill: Prill) -> None:
+    done = prill("scoer", "t.jsonl")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        done.stderr
+        == "prill: there is no command 'scoer' (did you mean 'score'?); prill --help lists them\n"
+    )
+
+
+def test_half_a_command_names_the_whole(prill: Prill) -> None:
+    done, helped = prill("refine"), prill("refine", "--help")
+    assert (done.returncode, done.stderr.strip()) == (2, "prill refine: say which: filtered-bc")
+    assert (helped.returncode, "prill refine filtered-bc" in helped.stdout) == (0, True)
+
+
+def test_help_loads_no_parser_and_no_registry() -> None:
+    program = (
+        "import sys\nfrom prill.cli import main\nmain(['--help'])\nprint(*sys.modules, "
+        "file=sys.stderr)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stderr.split()
+    assert not {
+        "prill.cli.derive",
+        "prill.config.registry",
+        "prill.config.values",
+        "prill.scoring.scorer",
+    } & set(loaded)
+
+
+def test_a_script_scores_as_the_command_does(
+    prill: Prill, server: MockServer, tmp_path: Path
+) -> None:
+    """`prill.score(config)` gives the counts that the command prints, and the same verdicts; also
+    inside an event loop.
+    """
+    import asyncio
+
+    import prill as library
+
+    write_trajectories(tmp_path / "t.jsonl", 6)
+    printed = json.loads(prill("score", "t.jsonl", *words(server), "--json").stdout)
+    config = library.ScoreConfig(
+        trajectories=[tmp_path / "t.jsonl"],
+        output=tmp_path / "mine.jsonl",
+        judge="modular",
+        model={"name": "mock", "base_url": server.base_url},
+    )
+    result = library.score(config)
+    counts = {
+        "success": result.tally.succeeded,
+        "failure": result.tally.failed,
+        "unscored": dict(result.tally.unscored),
+    }
+    assert counts == {key: printed[key] for key in counts}
+    ours, theirs = (
+        {v.id: (v.success, v.key) for v in library.read_verdicts(tmp_path / f)}
+        for f in ("mine.jsonl", "v.jsonl")
+    )
+    assert ours == theirs
+
+    async def again() -> library.ScoreResult:
+        return await library.score_async(config)
+
+    assert asyncio.run(again()).tally.skipped == 6
+    assert len(result.verdicts()) == 6

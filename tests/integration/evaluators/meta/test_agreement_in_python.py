@@ -1,0 +1,162 @@
+"""`prill.agreement`: the figures of `prill agree` as attributes, as a data frame and on a page."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import prill
+from prill.cli import main
+from prill.evaluators.meta import Agreement
+from prill.io.store import encode, encode_trajectory
+from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
+
+JUDGE = EvaluatorInfo("modular", "1", "m")
+VERDICTS = [
+    Verdict(id="0", unscored="parse", evaluator=JUDGE),
+    *(
+        Verdict(id=str(i), success=i % 3 != 0, score=(i % 5) / 5, evaluator=JUDGE)
+        for i in range(1, 30)
+    ),
+]
+LABELS = [
+    *(LabelRecord(id=str(i), success=i % 2 == 0) for i in range(28)),
+    LabelRecord(id="28", success=None, undecided="unsure"),
+    LabelRecord(id="no verdict", success=True),
+]
+TRAJECTORIES = [Trajectory(id=str(i), task=Task(id=f"t{i // 2}", goal="g")) for i in range(30)]
+NAMES = {
+    "accuracy": "accuracy",
+    "balanced accuracy": "balanced_accuracy",
+    "precision": "precision",
+    "recall": "recall",
+    "F1": "f1",
+    "specificity": "specificity",
+    "NPV": "npv",
+    "kappa": "kappa",
+    "AUC": "auc",
+    "accuracy, unscored as wrong": "accuracy_unscored_as_wrong",
+    "Brier score": "brier_score",
+    "calibration error": "calibration_error",
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str, str]:
+    (tmp_path / "v.jsonl").write_bytes(b"".join(map(encode, VERDICTS)))
+    (tmp_path / "l.jsonl").write_bytes(b"".join(map(encode, LABELS)))
+    (tmp_path / "t.jsonl").write_bytes(
+        b"".join(encode_trajectory(one, tmp_path) for one in TRAJECTORIES)
+    )
+    return str(tmp_path / "v.jsonl"), str(tmp_path / "l.jsonl"), str(tmp_path / "t.jsonl")
+
+
+@pytest.mark.parametrize("by_task", [False, True])
+def test_figures_are_those_of_the_command(
+    files: tuple[str, str, str], by_task: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(
+            [
+                "agree",
+                files[0],
+                files[1],
+                "--json",
+                *(["--trajectories", files[2]] if by_task else []),
+            ]
+        )
+        == 0
+    )
+    told = json.loads(capsys.readouterr().out)
+    for result in (
+        prill.agreement(files[0], files[1], trajectories=files[2] if by_task else None),
+        prill.agreement(VERDICTS, LABELS, trajectories=TRAJECTORIES if by_task else None),
+    ):
+        for figure in (*told["figures"], *told["scores"]):
+            assert json.loads(encode(getattr(result, NAMES[figure["name"]]))) == figure
+        assert len(told["figures"]) + len(told["scores"]) == len(NAMES)
+        counts = (
+            "judged",
+            "unscored",
+            "missing",
+            "undecided",
+            "verdicts_without_label",
+            "labels_without_verdict",
+        )
+        assert {name: getattr(result, name) for name in counts} == {
+            name: told[name] for name in counts
+        }
+
+
+def test_it_prints_as_the_command_does(
+    files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["agree", files[0], files[1]]) == 0
+    assert str(prill.agreement(files[0], files[1])) == capsys.readouterr().out.rstrip("\n")
+    assert main(["agree", files[0], files[1], "--truth", "first"]) == 0
+    assert str(prill.agreement(VERDICTS, LABELS, truth="first")) == capsys.readouterr().out.rstrip(
+        "\n"
+    )
+
+
+def test_what_is_not_judged_is_told() -> None:
+    result = prill.agreement(VERDICTS, LABELS)
+    assert (result.judged, result.unscored, result.missing, result.undecided) == (
+        27,
+        {"parse": 1},
+        1,
+        1,
+    )
+    for words in (str(result), result._repr_html_()):
+        for told in (
+            "judged 27, unscored 1",
+            "Unscored: parse 1",
+            "No verdict at all: 1",
+            "1 verdicts without label",
+        ):
+            assert told in words
+
+
+def test_a_data_frame_has_null_for_undefined() -> None:
+    pytest.importorskip("pandas")
+    result = prill.agreement(
+        [Verdict(id="a", success=True, evaluator=JUDGE)], [LabelRecord(id="a", success=True)]
+    )
+    frame = result.to_pandas().set_index("figure")
+    assert frame.loc["accuracy", "value"] == 1.0
+    assert frame["value"].isna()["kappa"]
+    assert result.kappa.undefined
+    assert str(result.kappa) == "kappa is undefined"
+    assert frame["low"].isna()["kappa"]
+
+
+def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    original: Any = builtins.__import__
+
+    def find(name: str, *args: object, **kwargs: object) -> object:
+        if name == "pandas":
+            raise ModuleNotFoundError(name=name)
+        return original(name, *args, **kwargs)
+
+    result = prill.agreement(VERDICTS, LABELS)
+    monkeypatch.setattr(builtins, "__import__", find)
+    with pytest.raises(prill.UsageError, match="pip install pandas"):
+        result.to_pandas()
+
+
+def test_names_of_others_are_no_markup() -> None:
+    judge = EvaluatorInfo("<b>x</b>", "1", "\x1b[31m")
+    result: Agreement = prill.agreement(
+        [Verdict(id="a", success=True, evaluator=judge)], [LabelRecord(id="a", success=True)]
+    )
+    assert "<b>" not in result._repr_html_()
+    assert "\x1b" not in str(result) + result._repr_html_()
+
+
+def test_tasks_are_told_in_one_way() -> None:
+    with pytest.raises(prill.UsageError, match="give one of them"):
+        prill.agreement(VERDICTS, LABELS, trajectories=TRAJECTORIES, tasks={"0": "t"})

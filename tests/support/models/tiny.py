@@ -1,0 +1,204 @@
+"""Tiny random models of real architectures, with their tokenizers and processors: made here in a
+second, nothing is fetched.
+
+    model, reader = build("qwen2_5_vl")
+    folder = save(model, reader, tmp_path / "tiny")
+
+`served` makes the smallest size that vLLM takes on a CPU: heads of 64 numbers, and a vocabulary
+that is a multiple of 64. The fixture `tiny_model` of tests/conftest.py gives the folder of one, for
+tests of any room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+KINDS = ("qwen2", "qwen2_5_vl", "qwen3_vl")
+SPECIAL = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|vision_pad|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+)
+# Trainers supervise what stands between the generation marks: the reply and the token that ends it.
+TEMPLATE = """\
+{%- macro words(content) -%}
+{%- if content is string -%}{{ content }}
+{%- else -%}
+{%- for part in content -%}
+{%- if part.type == 'text' -%}{{ part.text }}
+{%- else -%}<|vision_start|><|image_pad|><|vision_end|>
+{%- endif -%}
+{%- endfor -%}
+{%- endif -%}
+{%- endmacro -%}
+{%- for turn in messages -%}
+{{ '<|im_start|>' + turn.role + '\n' }}
+{%- if turn.role == 'assistant' -%}
+{% generation %}{{ words(turn.content) + '<|im_end|>' }}{% endgeneration %}
+{%- else -%}
+{{ words(turn.content) + '<|im_end|>' }}
+{%- endif -%}
+{{ '\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}
+"""
+
+
+def tokenizer(
+    lines: Sequence[str] = ("Thoughts: it is done.\nStatus: success", "Status: failure"),
+    size: int = 400,
+) -> Any:
+    """Bytes as tokens, pieces of the `lines`, and the special ones, `size` in all: every text can
+    be written.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bare = Tokenizer(models.BPE())
+    bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bare.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=list(SPECIAL),
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    bare.train_from_iterator([*lines] * 10, trainer)
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=bare,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=list(SPECIAL[1:]),
+        model_max_length=4096,
+    )
+    made.chat_template = TEMPLATE
+    return made
+
+
+def build(
+    kind: str,
+    *,
+    served: bool = False,
+    window: int = 4096,
+    seed: int = 0,
+    lines: Sequence[str] = (),
+    tokens: int = 400,
+) -> tuple[Any, Any]:
+    """An untrained model of two layers, and its tokenizer or processor. Needs torchvision where the
+    model sees.
+    """
+    import torch
+    import transformers
+
+    words = tokenizer(lines, tokens) if lines else tokenizer()
+    size = -(-len(words) // 64) * 64 if served else len(words)
+    width, head = (256, 64) if served else (64, 16)
+    text: dict[str, Any] = {
+        "vocab_size": size,
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
+        "num_hidden_layers": 2,
+        "num_attention_heads": width // head,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": window,
+        "initializer_range": 0.2,  # wide enough that what is said depends on what was asked
+        "bos_token_id": None,
+        "eos_token_id": words.convert_tokens_to_ids("<|im_end|>"),
+        "pad_token_id": words.convert_tokens_to_ids("<|endoftext|>"),
+    }
+    torch.manual_seed(seed)
+    if kind == "qwen2":
+        config = transformers.Qwen2Config(**text, tie_word_embeddings=False)
+        return transformers.Qwen2ForCausalLM(config).eval(), words
+    third = kind == "qwen3_vl"
+    family = {"qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}[kind]
+    patch = 16 if third else 14
+    # The three parts of a position (time, height, width) share half a head.
+    rope: dict[str, Any] = {
+        "rope_type": "default",
+        "rope_theta": 1e6,
+        "mrope_section": [head // 4, head // 8, head // 8],
+    }
+    if third:
+        rope["mrope_interleaved"] = True
+        text["head_dim"] = head
+    eyes: dict[str, Any] = {
+        "depth": 2,
+        "hidden_size": width // 2,
+        "intermediate_size": width // 2,
+        "num_heads": 2,
+        "in_channels": 3,
+        "patch_size": patch,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "out_hidden_size": width,
+        "initializer_range": 0.2,
+    }
+    eyes |= (
+        {"num_position_embeddings": 64, "deepstack_visual_indexes": [0]}
+        if third
+        else {"window_size": 8 * patch, "fullatt_block_indexes": [1]}
+    )
+    config = getattr(transformers, f"{family}Config")(
+        text_config={**text, "rope_parameters": rope},
+        vision_config=eyes,
+        tie_word_embeddings=False,
+        **{
+            f"{name}_token_id": words.convert_tokens_to_ids(token)
+            for name, token in (
+                ("image", "<|image_pad|>"),
+                ("video", "<|video_pad|>"),
+                ("vision_start", "<|vision_start|>"),
+                ("vision_end", "<|vision_end|>"),
+            )
+        },
+    )
+    model = getattr(transformers, f"{family}ForConditionalGeneration")(config).eval()
+    return model, _processor(family, words, patch)
+
+
+def _processor(family: str, words: Any, patch: int) -> Any:
+    import transformers
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    size = {"shortest_edge": 56 * 56, "longest_edge": 224 * 224}  # pixels, not sides
+    pictures = Qwen2VLImageProcessorPil(
+        patch_size=patch, merge_size=2, temporal_patch_size=2, size=size
+    )
+    films = getattr(
+        transformers, f"{'Qwen3VL' if family == 'Qwen3VL' else 'Qwen2VL'}VideoProcessor"
+    )(patch_size=patch)
+    return getattr(transformers, f"{family}Processor")(
+        image_processor=pictures, tokenizer=words, video_processor=films, chat_template=TEMPLATE
+    )
+
+
+def taught(model: Any, reader: Any, text: str) -> Any:
+    """A model of `build("qwen2")` that answers whatever it is asked with this text, of tokens that
+    all differ.
+    """
+    import torch
+
+    said = reader("\n" + text + "<|im_end|>")["input_ids"]  # a question ends with a new line
+    assert len(set(said)) == len(said)
+    with torch.no_grad():
+        for layer in model.model.layers:  # nothing is left but the last token
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        model.lm_head.weight.zero_()
+        model.lm_head.weight[said[1:]] = model.model.embed_tokens.weight[said[:-1]]
+    return model
+
+
+def save(model: Any, reader: Any, folder: Path) -> Path:
+    """The folder, with the model in it as `save_pretrained` writes it."""
+    model.save_pretrained(folder)
+    reader.save_pretrained(folder)
+    return folder

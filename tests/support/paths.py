@@ -1,0 +1,9 @@
+"""Where the repository and what tests stand on are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+SUPPORT = Path(__file__).resolve().parent
+TESTS = SUPPORT.parent
+ROOT = TESTS.parent

@@ -1,0 +1,7 @@
+"""The command, for the tests of this folder."""
+
+from __future__ import annotations
+
+from tests.support.commands.command import prill
+
+__all__ = ["prill"]

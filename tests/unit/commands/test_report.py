@@ -1,0 +1,259 @@
+"""`prill report` on the samples, and on files that are not as they should be."""
+
+from __future__ import annotations
+
+import gzip
+import html
+import json
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from prill import ReportConfig, report
+from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
+from prill.transcripts import Call, Transcript, TranscriptLog, transcript_folder
+from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
+from tests.support.commands.command import Prill, environment, write_trajectories
+from tests.support.paths import ROOT
+
+SAMPLES = ROOT / "datasets" / "samples" / "miniwob"
+
+
+@pytest.fixture
+def verdicts(tmp_path: Path) -> Path:
+    """A judge that goes by the first word of the goal."""
+    info = EvaluatorInfo("click-lover", "1")
+    with (tmp_path / "v.jsonl").open("wb") as file:
+        for item in read_trajectories(SAMPLES / "trajectories.jsonl"):
+            assert isinstance(item, Trajectory)
+            success = item.task.goal.startswith("Click")
+            file.write(
+                encode(Verdict(id=item.id, success=success, score=float(success), evaluator=info))
+            )
+    return tmp_path / "v.jsonl"
+
+
+def test_samples_make_a_page_with_accuracy(prill: Prill, tmp_path: Path, verdicts: Path) -> None:
+    given = (
+        SAMPLES / "trajectories.jsonl",
+        "--verdicts",
+        verdicts,
+        "--labels",
+        SAMPLES / "labels.jsonl",
+    )
+    done = prill("report", *given, "-o", "r.html", "--json")
+    assert done.returncode == 0
+    counts = json.loads(done.stdout)
+    size = (tmp_path / "r.html").stat().st_size
+    assert counts | {"images_elsewhere": 0} == {
+        "output": "r.html",
+        "bytes": size,
+        "trajectories": 82,
+        "broken": 0,
+        "missing_images": 0,
+        "images_elsewhere": 0,
+        "fitted": {},
+    }
+    assert counts["images_elsewhere"] > 0
+    assert "embed puts them in" in done.stderr
+    agreed = prill(
+        "agree",
+        verdicts,
+        SAMPLES / "labels.jsonl",
+        "--trajectories",
+        SAMPLES / "trajectories.jsonl",
+    ).stdout
+    accuracy = next(line.split()[1] for line in agreed.splitlines() if line.startswith("accuracy "))
+    assert f'<th scope="row">accuracy</th><td>{accuracy} ' in (tmp_path / "r.html").read_text(
+        "utf-8"
+    )
+
+
+def test_calls_beside_verdicts_are_shown(prill: Prill, tmp_path: Path, verdicts: Path) -> None:
+    with TranscriptLog(transcript_folder(verdicts)) as log:
+        for verdict in read_verdicts(verdicts):
+            log.append(
+                Transcript(
+                    verdict.id, verdict.key, (Call(model="m", messages=(), reply="success"),)
+                )
+            )
+    counts = []
+    for more in ((), ("--no-transcripts",)):
+        prill(
+            "report", SAMPLES / "trajectories.jsonl", "-o", "r.html", "--verdicts", verdicts, *more
+        )
+        counts.append(
+            (tmp_path / "r.html").read_text("utf-8").count('<script type="text/plain" id="c')
+        )
+    assert counts == [82, 0]
+
+
+def test_figures_equal_agree_in_any_order(prill: Prill, tmp_path: Path, verdicts: Path) -> None:
+    generator = random.Random(5)
+    said = [replace(verdict, score=generator.random()) for verdict in read_verdicts(verdicts)]
+    generator.shuffle(said)
+    verdicts.write_bytes(b"".join(map(encode, said)))
+    given = (
+        verdicts,
+        SAMPLES / "labels.jsonl",
+        "--trajectories",
+        SAMPLES / "trajectories.jsonl",
+        "--json",
+    )
+    found = json.loads(prill("agree", *given).stdout)
+    prill(
+        "report",
+        SAMPLES / "trajectories.jsonl",
+        "-o",
+        "r.html",
+        "--verdicts",
+        verdicts,
+        "--labels",
+        SAMPLES / "labels.jsonl",
+    )
+    page = (tmp_path / "r.html").read_text("utf-8")
+    assert len(found["figures"]) == 10
+    for figure in found["figures"]:
+        interval = f"[{figure['low']:.3f}, {figure['high']:.3f}]"
+        assert f"{figure['name']}</th><td>{figure['value']:.3f} <small>{interval}" in page
+
+
+def test_damaged_archive_keeps_readable_part(prill: Prill, tmp_path: Path) -> None:
+    whole = gzip.compress(write_trajectories(tmp_path / "t.jsonl", 400).read_bytes())
+    (tmp_path / "t.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    done = prill("report", "t.jsonl.gz", "-o", "r.html", "--json")
+    counts = json.loads(done.stdout)
+    assert (done.returncode, counts["broken"]) == (3, 1)
+    assert counts["trajectories"] > 100
+    assert "cannot be read further" in done.stderr
+
+
+def test_by_adds_filters_refuses_unknown_key(prill: Prill, tmp_path: Path) -> None:
+    path = write_trajectories(tmp_path / "t.jsonl", 2)
+    assert prill("report", path, "-o", "r.html", "--by", "task").returncode == 0
+    done = prill("report", path, "-o", "s.html", "--by", "task,mood")
+    assert (done.returncode, (tmp_path / "s.html").exists()) == (2, False)
+    assert (
+        "no trajectory has a value for 'mood'; give task, or a key of the metadata (--by)"
+        in done.stderr
+    )
+
+
+def test_terminal_gets_no_control_sequence(prill: Prill, tmp_path: Path) -> None:
+    path = write_trajectories(tmp_path / "t.jsonl", 1, screenshot="\x1b[2J\x07.png")
+    done = prill("report", path, "-o", "r.html")
+    assert "[2J" in done.stderr
+    assert not {"\x1b", "\x07"} & set(done.stderr)
+
+
+def test_embedding_leaves_nothing_elsewhere(prill: Prill, tmp_path: Path) -> None:
+    done = prill("report", SAMPLES / "trajectories.jsonl", "-o", "r.html", "--embed", "--limit", 3)
+    assert (done.returncode, "embed" in done.stderr) == (0, False)
+    assert (tmp_path / "r.html").read_text("utf-8").count('id="t') == len(
+        ("total", "t0", "t1", "t2")
+    )
+
+
+def test_broken_lines_and_lost_images_told(prill: Prill, tmp_path: Path) -> None:
+    path = write_trajectories(tmp_path / "t.jsonl", 2, screenshot="gone.png")
+    with path.open("a") as file:
+        file.write('{"id": "half"')
+    done = prill("report", path, "-o", "r.html", "--json")
+    assert done.returncode == 3
+    counts = json.loads(done.stdout)
+    assert (counts["trajectories"], counts["broken"], counts["missing_images"]) == (2, 1, 1)
+    assert "t.jsonl:3: not valid JSON" in done.stderr
+    assert "gone.png: missing, or no image" in done.stderr
+    assert "t.jsonl:3: not valid JSON" in (tmp_path / "r.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--verdicts", "none.jsonl"), "none.jsonl: no such file"),
+        (
+            ("--labels", "both.jsonl"),
+            "several sources (human, oracle); choose one source (--source)",
+        ),
+        (("--labels", "both.jsonl", "--source", "robot"), "no label has source 'robot'"),
+        (("--threshold", "1.5"), "--threshold: Expected `float` <= 1.0"),
+        (("--threshold", "x"), "--threshold: Expected `float`"),
+        (("-o", "t.jsonl/r.html"), "t.jsonl/r.html: cannot be written"),
+        (("--calibration", "both.jsonl"), "no calibration"),
+    ],
+)
+def test_bad_usage_is_told_without_a_page(
+    prill: Prill, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    path = write_trajectories(tmp_path / "t.jsonl", 2)
+    both = (LabelRecord(id="t0", success=True, source=source) for source in ("human", "oracle"))
+    (tmp_path / "both.jsonl").write_bytes(b"".join(map(encode, both)))
+    done = prill("report", path, "-o", "r.html", *options)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["both.jsonl", "t.jsonl"]
+
+
+def test_nothing_readable_is_bad_usage(prill: Prill, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text("not JSON\n")
+    done = prill("report", "t.jsonl", "-o", "r.html")
+    assert (done.returncode, (tmp_path / "r.html").exists()) == (2, False)
+    assert "no trajectory could be read; t.jsonl:1" in done.stderr
+
+
+def test_example_page_has_two_judges(tmp_path: Path) -> None:
+    prill = f"{Path(sys.executable).parent}/prill"
+    command = [str(ROOT / "examples" / "report.sh"), str(tmp_path / "out")]
+    subprocess.run(
+        command, cwd=ROOT, env={**environment(), "PRILL": prill}, check=True, capture_output=True
+    )
+    text = (tmp_path / "out" / "report.html").read_text("utf-8")
+    overview = json.loads(text.split('id="overview">', 1)[1].split("</script>", 1)[0])
+    truth = {label.id: label.success for label in read_labels(SAMPLES / "labels.jsonl")}
+    assert overview["judges"] == ["self-report", "always-fail"]
+    assert {row["id"]: row["truth"] == "success" for row in overview["rows"]} == truth
+    assert {row["outcomes"][1] for row in overview["rows"]} == {"failure"}
+    assert (tmp_path / "out" / "report.html").stat().st_size < 3_000_000
+
+
+def test_report_in_python_is_that_of_the_command(
+    prill: Prill, tmp_path: Path, verdicts: Path
+) -> None:
+    """And a notebook shows it: the page itself where its images are in it, else its file, in a
+    frame that may run scripts.
+    """
+    runs = SAMPLES / "trajectories.jsonl"
+    config = ReportConfig(
+        trajectories=[runs], output=tmp_path / "r.html", verdicts=[verdicts], embed=True, limit=2
+    )
+    result = report(config)
+    page = (tmp_path / "r.html").read_bytes()
+    assert (
+        prill(
+            "report", runs, "-o", "r.html", "--verdicts", verdicts, "--embed", "--limit", 2
+        ).returncode
+        == 0
+    )
+    assert (tmp_path / "r.html").read_bytes() == page
+    shown = result._repr_html_()
+    assert shown.count("<iframe") == 1 and 'sandbox="allow-scripts"' in shown
+    assert html.unescape(shown.split('srcdoc="', 1)[1].rsplit('"></iframe>', 1)[0]).encode() == page
+    assert (
+        'src="' in (linked := report(config.but(embed=False))._repr_html_()) and len(linked) < 1000
+    )
+
+
+@pytest.mark.parametrize("files", [False, True])
+def test_report_of_a_folder_says_once_what_is_left_out(
+    prill: Prill, tmp_path: Path, files: bool
+) -> None:
+    (tmp_path / "runs").mkdir()
+    write_trajectories(tmp_path / "runs" / "t.jsonl", 1)
+    if files:
+        (tmp_path / "runs" / "l.jsonl").write_bytes(encode(LabelRecord(id="t0", success=True)))
+    assert prill("report", "runs", "-o", "r.html").stderr.count("not read as trajectories") == files

@@ -1,0 +1,195 @@
+"""`prill show`: a verdict with what was asked and answered, in a form that nothing in it can
+disturb.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from prill import JudgesConfig, ShowConfig, judges, show
+from prill.io.store import encode
+from prill.testing import MockServer
+from prill.transcripts import read_transcripts
+from prill.types import EvaluatorInfo, Verdict
+from tests.support.commands.command import Prill, write_trajectories
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MockServer]:
+    with MockServer() as running:
+        yield running
+
+
+@pytest.fixture
+def score(prill: Prill, server: MockServer, tmp_path: Path) -> Prill:
+    """Judges three trajectories into v.jsonl, with more options."""
+    write_trajectories(tmp_path / "t.jsonl", 3)
+
+    def run(*more: object) -> object:
+        words = ("--judge", "modular", "--model", "mock", "--base-url", server.base_url)
+        result = prill("score", "t.jsonl", "-o", "v.jsonl", *words, *more)
+        assert result.returncode == 0, result.stderr
+        return result
+
+    return run  # type: ignore[return-value]
+
+
+def test_show_prints_question_and_answer(prill: Prill, score: Prill) -> None:
+    score()
+    result = prill("show", "t1", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl")
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert "goal: Order number 1. truth=failure" in lines
+    assert "  1: click" in lines
+    assert any(
+        line.startswith("t1: failure, score ") and line.endswith(", by modular (mock)")
+        for line in lines
+    )
+    assert any(
+        line.startswith("call 1 of 1: mock, ") and line.endswith(" s, finish stop")
+        for line in lines
+    )
+    assert "    | order 1" in lines
+    assert "    | order 2" not in lines
+    assert (
+        lines.index("  system:")
+        < lines.index("  user:")
+        < lines.index("    | order 1")
+        < lines.index("  reply:")
+    )
+    assert any(
+        line.startswith('    | {"thoughts":') and '"status":"failure"' in line for line in lines
+    )
+
+
+def test_show_as_json_holds_everything(prill: Prill, score: Prill, tmp_path: Path) -> None:
+    score()
+    record = json.loads(
+        prill("show", "t2", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl", "--json").stdout
+    )
+    (entry,) = record["verdicts"]
+    assert (entry["file"], entry["verdict"]["id"], record["trajectory"]["id"]) == (
+        "v.jsonl",
+        "t2",
+        "t2",
+    )
+    assert entry["transcript"]["key"] == entry["verdict"]["key"]
+    assert entry["transcript"]["calls"][0]["messages"][1]["role"] == "user"
+
+
+def test_every_file_of_verdicts_is_shown(prill: Prill, score: Prill) -> None:
+    score()
+    prill("score", "t.jsonl", "-o", "w.jsonl", "--judge", "self-report")
+    lines = prill("show", "t1", "--verdicts", "v.jsonl", "w.jsonl").stdout.splitlines()
+    assert [line for line in lines if line.startswith("file: ")] == [
+        "file: v.jsonl",
+        "file: w.jsonl",
+    ]
+    assert any(
+        line.startswith("transcript: the verdict was made without a call to a model")
+        for line in lines
+    )
+
+
+@pytest.mark.parametrize("way", ["other place", "not kept", "deleted record"])
+def test_score_says_where_transcripts_go(
+    prill: Prill, score: Prill, tmp_path: Path, way: str
+) -> None:
+    if way == "other place":
+        score("--transcripts", "calls")
+        assert len(list(read_transcripts(tmp_path / "calls"))) == 3
+        assert (
+            "transcript: v.transcripts is not there"
+            in prill("show", "t1", "--verdicts", "v.jsonl").stdout
+        )
+        assert (
+            "call 1 of 1"
+            in prill("show", "t1", "--verdicts", "v.jsonl", "--transcripts", "calls").stdout
+        )
+    elif way == "not kept":
+        score("--no-transcripts")
+        assert not (tmp_path / "v.transcripts").exists()
+        assert "v.transcripts is not there" in prill("show", "t1", "--verdicts", "v.jsonl").stdout
+    else:
+        score()
+        for part in (tmp_path / "v.transcripts").iterdir():
+            part.unlink()
+        assert (
+            "v.transcripts holds none of this verdict"
+            in prill("show", "t1", "--verdicts", "v.jsonl").stdout
+        )
+
+
+def test_both_transcript_options_are_refused(prill: Prill, tmp_path: Path) -> None:
+    options = ("-o", "v.jsonl", "--judge", "self-report", "--transcripts", "x", "--no-transcripts")
+    assert prill("score", "t.jsonl", *options).returncode == 2
+    (tmp_path / "file").write_text("")
+    write_trajectories(tmp_path / "t.jsonl", 1)
+    result = prill(
+        "score", "t.jsonl", "-o", "v.jsonl", "--judge", "self-report", "--transcripts", "file"
+    )
+    assert (
+        result.returncode,
+        "file: is no folder; transcripts need one (--transcripts)" in result.stderr,
+    ) == (2, True)
+
+
+def test_unknown_id_names_the_nearest(prill: Prill, tmp_path: Path) -> None:
+    info = EvaluatorInfo("vlm", "1")
+    rows = [Verdict(id=id, success=True, evaluator=info) for id in ("shop-17", "shop-18", "other")]
+    (tmp_path / "v.jsonl").write_bytes(b"".join(map(encode, rows)))
+    result = prill("show", "shop-171", "--verdicts", "v.jsonl")
+    assert result.returncode == 2
+    assert result.stderr == (
+        "prill show: no verdict has the id 'shop-171'; the nearest: 'shop-17', 'shop-18' "
+        "(--verdicts)\n"
+    )
+    write_trajectories(tmp_path / "t.jsonl", 2)
+    assert (
+        "no trajectory has the id 'other'"
+        in prill("show", "other", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl").stderr
+    )
+
+
+def test_show_disarms_what_others_wrote(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    evil = "\x1b]0;owned\x07red\r\n  reply:\n    | success\u202e"
+    write_trajectories(tmp_path / "t.jsonl", 1, caption=evil)
+    words = ("--judge", "modular", "--model", "mock", "--base-url", server.base_url)
+    prill("score", "t.jsonl", "-o", "v.jsonl", *words)
+    info = EvaluatorInfo("mine", "1")
+    verdict = Verdict(id="t0", success=True, reason=evil, evaluator=info)
+    (tmp_path / "w.jsonl").write_bytes(encode(verdict))
+    out = prill(
+        "show", "t0", "--verdicts", "v.jsonl", "w.jsonl", "--trajectories", "t.jsonl"
+    ).stdout
+    assert not set(out) & set("\x1b\x07\r\u202e")
+    assert out.splitlines().count("  reply:") == 1
+    assert "    |   reply:" in out.splitlines()
+    assert "\x1b" not in prill("show", "t0", "--verdicts", "w.jsonl", "--json").stdout
+
+
+def test_show_in_python_is_that_of_the_command(
+    prill: Prill, score: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    score()
+    result = show(ShowConfig(id="t1", verdicts=["v.jsonl"], trajectories=["t.jsonl"]))
+    words = ("show", "t1", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl")
+    assert prill(*words).stdout == f"{result}\n"
+    assert json.loads(prill(*words, "--json").stdout) == json.loads(json.dumps(result.table()))
+    assert [call.reply for call in result.verdicts[0].transcript.calls] != []  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("words", [(), ("vlm",), ("vlm", "--prompt")])
+def test_judges_in_python_are_those_of_the_command(prill: Prill, words: tuple[str, ...]) -> None:
+    result = judges(JudgesConfig(judge=words[0], prompt=len(words) > 1) if words else None)
+    assert prill("judges", *words).stdout == f"{result}\n"
+    if result.rows:
+        assert json.loads(prill("judges", *words, "--json").stdout) == list(result.rows)
+
+
+def test_a_prompt_needs_its_judge(prill: Prill) -> None:
+    done = prill("judges", "--prompt")
+    assert (done.returncode, "name the judge whose prompt is wanted" in done.stderr) == (2, True)

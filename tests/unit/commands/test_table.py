@@ -1,0 +1,92 @@
+"""`prill table` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from prill import TableConfig, write_table
+from prill.io.store import encode
+from prill.types import EvaluatorInfo, LabelRecord, Verdict
+from tests.support.commands.command import Prill
+
+JUDGE = EvaluatorInfo("vlm", "1")
+VERDICTS = [
+    Verdict(id="a", success=True, reason="=1\x1b[2J\u009b31m", evaluator=JUDGE),
+    Verdict(id="b", unscored="parse", evaluator=JUDGE),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "v.jsonl").write_bytes(b"".join(map(encode, VERDICTS)))
+    labels = [
+        LabelRecord(id="a", success=False),
+        LabelRecord(id="a", success=True, source="oracle"),
+    ]
+    (tmp_path / "l.jsonl").write_bytes(b"".join(map(encode, labels)))
+    return tmp_path
+
+
+def test_table_is_printed_as_markdown(prill: Prill, folder: Path) -> None:
+    done = prill("table", "v.jsonl")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split(" | ")[:3] for line in done.stdout.splitlines()[2:]] == [
+        ["| a", "true", ""],
+        ["| b", "", ""],
+    ]
+
+
+def test_table_has_other_forms_by_name(prill: Prill, folder: Path) -> None:
+    rows = json.loads(prill("table", "v.jsonl", "--format", "json").stdout)
+    assert [(row["success"], row["unscored"]) for row in rows] == [(True, None), (None, "parse")]
+    assert rows[0]["reason"] == VERDICTS[0].reason
+    assert (
+        prill("table", "v.jsonl", "--format", "csv")
+        .stdout.splitlines()[1]
+        .startswith("a,true,,,'=1")
+    )
+
+
+@pytest.mark.parametrize("form", ["markdown", "csv", "json"])
+def test_table_moves_no_terminal(form: str, prill: Prill, folder: Path) -> None:
+    printed = prill("table", "v.jsonl", "--format", form).stdout
+    assert all(character.isprintable() or character == "\n" for character in printed)
+
+
+def test_table_form_follows_file_name(prill: Prill, folder: Path) -> None:
+    for name, start in (("t.csv", "id,success"), ("t.json", "["), ("t.md", "| id |")):
+        assert prill("table", "v.jsonl", "-o", name).stdout == ""
+        assert (folder / name).read_text().startswith(start)
+    assert prill("table", "v.jsonl", "-o", "t.csv", "--format", "json").returncode == 0
+    assert json.loads((folder / "t.csv").read_text())[0]["id"] == "a"
+
+
+def test_table_has_labels_of_one_source(prill: Prill, folder: Path) -> None:
+    words = ("table", "v.jsonl", "--labels", "l.jsonl", "--format", "json")
+    assert [row["label"] for row in json.loads(prill(*words, "--source", "human").stdout)] == [
+        False,
+        None,
+    ]
+    done = prill(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "come from several sources (human, oracle); choose one source (--source)" in done.stderr
+
+
+def test_no_verdict_file_is_bad_usage(prill: Prill, folder: Path) -> None:
+    for words, message in (
+        (("l.jsonl",), "holds labels, not verdicts"),
+        (("none.jsonl",), "no such file"),
+        (("v.jsonl", "-o", folder), "cannot be written"),
+    ):
+        done = prill("table", *words)
+        assert (done.returncode, done.stdout, message in done.stderr) == (2, "", True)
+
+
+def test_table_in_python_is_that_of_the_command(prill: Prill, folder: Path) -> None:
+    made = write_table(TableConfig(verdicts=folder / "v.jsonl", output=folder / "p.csv"))
+    assert prill("table", "v.jsonl", "-o", "c.csv").returncode == 0
+    assert (folder / "p.csv").read_bytes() == (folder / "c.csv").read_bytes()
+    assert made.to_rows() == json.loads(prill("table", "v.jsonl", "--json").stdout)

@@ -1,0 +1,137 @@
+"""AUC, operating points and rankings against counts made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from prill.evaluators.meta.agreement import Pairing, measure_agreement, pair
+from prill.evaluators.meta.comparison import kendall_tau, rank_agents
+from prill.evaluators.metrics import auc, auc_interval, precision_recall
+from prill.types import EvaluatorInfo, LabelRecord, Verdict
+
+JUDGE = EvaluatorInfo("student", "1")
+
+
+def paired(scores: Sequence[float | None], truths: Sequence[bool]) -> Pairing:
+    """One trajectory for each score, judged a success from one half on; None is unscored."""
+    verdicts = [
+        Verdict(id=str(i), evaluator=JUDGE, unscored="parse")
+        if score is None
+        else Verdict(id=str(i), evaluator=JUDGE, score=score, success=score >= 0.5)
+        for i, score in enumerate(scores)
+    ]
+    return pair(verdicts, [LabelRecord(id=str(i), success=truth) for i, truth in enumerate(truths)])
+
+
+def test_auc_counts_ties_as_half() -> None:
+    # Successes .9 and .5, failures .5 and .1: pairs .9>.5, .9>.1, .5=.5, .5>.1.
+    assert auc([0.9, 0.5, 0.5, 0.1], [True, True, False, False]) == 3.5 / 4
+
+
+def test_auc_perfect_reversed_constant() -> None:
+    truths = [True, True, False]
+    assert [auc(s, truths) for s in ([3, 2, 1], [1, 2, 3], [1, 1, 1])] == [1.0, 0.0, 0.5]
+
+
+def test_auc_needs_both_outcomes() -> None:
+    assert (auc([0.1, 0.9], [True, True]), auc([0.1], [False]), auc([], [])) == (None, None, None)
+
+
+def test_auc_equals_count_over_pairs() -> None:
+    generator = np.random.default_rng(3)
+    scores, truths = generator.integers(0, 12, 200) / 11, generator.random(200) < 0.3
+    won = [(a > b) + (a == b) / 2 for a in scores[truths] for b in scores[~truths]]
+    assert auc(scores.tolist(), truths.tolist()) == pytest.approx(float(np.mean(won)))
+
+
+def test_auc_interval_same_both_ways() -> None:
+    generator = np.random.default_rng(4)
+    truths = generator.random(400) < 0.4
+    coarse = np.clip(np.round(truths * 0.3 + generator.random(400) * 0.7, 1), 0, 0.7)
+    clusters = [i // 4 for i in range(400)]
+    few = auc_interval(coarse.tolist(), truths.tolist(), clusters)
+    # A nudge far below the steps between levels makes many levels of few, and breaks ties at
+    # random.
+    fine = coarse + generator.random(400) * 1e-6
+    many = auc_interval(fine.tolist(), truths.tolist(), clusters)
+    assert len(np.unique(coarse)) <= 8 < len(np.unique(fine))
+    assert few is not None
+    assert many is not None
+    assert many == pytest.approx(few, abs=0.02)
+
+
+def test_auc_equal_clusters_widen_interval() -> None:
+    generator = np.random.default_rng(5)
+    truths = np.repeat(generator.random(40) < 0.5, 10)
+    scores = np.repeat(generator.random(40), 10)
+    alone = auc_interval(scores.tolist(), truths.tolist(), range(400))
+    together = auc_interval(scores.tolist(), truths.tolist(), [i // 10 for i in range(400)])
+    assert alone is not None
+    assert together is not None
+    assert 2.4 < (together[1] - together[0]) / (alone[1] - alone[0]) < 4
+
+
+def test_auc_interval_covers_95_of_100() -> None:
+    generator = np.random.default_rng(6)
+    covered = 0
+    for _ in range(60):
+        truths = generator.random(80) < 0.5
+        # Uniform on [0, 1] against the larger of two such: the AUC is 2/3.
+        scores = np.where(truths, generator.random((2, 80)).max(axis=0), generator.random(80))
+        interval = auc_interval(scores.tolist(), truths.tolist(), range(80))
+        assert interval is not None
+        covered += interval[0] <= 2 / 3 <= interval[1]
+    assert covered >= 51
+
+
+def test_auc_of_yes_no_judge_is_balanced() -> None:
+    result = measure_agreement(
+        paired([1.0, 1.0, 0.0, 0.0, 0.0, None], [True, False, False, False, True, True])
+    )
+    values = {figure.name: figure for figure in result.figures}
+    assert values["AUC"].value == pytest.approx(values["balanced accuracy"].value)
+    assert values["AUC"].value == pytest.approx((1 / 2 + 2 / 3) / 2)
+
+
+def test_auc_of_one_outcome_is_undefined() -> None:
+    result = measure_agreement(paired([0.2, 0.9], [True, True]))
+    assert next(figure for figure in result.figures if figure.name == "AUC").undefined
+
+
+def test_precision_recall_by_hand() -> None:
+    points = precision_recall([0.9, 0.7, 0.7, 0.2], [True, True, False, True])
+    assert points == ((0.9, 1.0, 1 / 3), (0.7, 2 / 3, 2 / 3), (0.2, 3 / 4, 1.0))
+    assert precision_recall([0.9], [False]) == ()
+
+
+def test_kendall_of_one_swapped_pair() -> None:
+    assert kendall_tau((1, 2, 3, 4), (1, 2, 4, 3)) == pytest.approx(0.667, abs=5e-4)
+    assert kendall_tau((1, 2, 3, 4), (1, 2, 3, 4)) == 1.0
+    assert kendall_tau((1, 2, 3), (3, 2, 1)) == -1.0
+
+
+def test_kendall_corrects_for_ties() -> None:
+    # Pairs: (1,2) tied in the first, the five others agree: 5 / sqrt(5 * 6).
+    assert kendall_tau((1, 1, 2, 3), (1, 2, 3, 4)) == pytest.approx(5 / 30**0.5)
+    assert kendall_tau((1, 1, 1), (1, 2, 3)) is None
+
+
+def test_agents_ranked_on_judged_runs() -> None:
+    scores = [0.9, 0.9, 0.1, 0.9, 0.1, 0.1, None, 0.1]
+    truths = [True, False, True, False, False, False, True, False]
+    agents = dict(zip("01234567", "aaabbbbc", strict=True))
+    ranking = rank_agents(paired(scores, truths), agents)
+    assert ranking is not None
+    assert [(a.agent, a.n, a.judged, a.labelled) for a in ranking.agents] == [
+        ("a", 3, pytest.approx(2 / 3), pytest.approx(2 / 3)),
+        ("b", 3, pytest.approx(1 / 3), 0.0),
+        ("c", 1, 0.0, 0.0),
+    ]
+    assert ranking.tau == pytest.approx(2 / (3 * 2) ** 0.5)  # b and c tie by label alone
+
+
+def test_one_agent_is_no_ranking() -> None:
+    assert rank_agents(paired([0.9, 0.1], [True, False]), {"0": "a", "1": "a"}) is None

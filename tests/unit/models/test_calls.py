@@ -1,0 +1,93 @@
+"""Calls side by side: results in order, the first failure ends the rest, and what ends a run is
+raised first.
+"""
+
+import asyncio
+import gc
+
+import pytest
+
+from prill.errors import AnswerPendingError, CallTimeoutError, EndpointError, TransportError
+from prill.models.calls import together
+
+
+async def after(turns: int, outcome: object, log: list[object] | None = None) -> object:
+    try:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        if log is not None:
+            log.append(outcome)
+        raise
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+async def test_together_keeps_order_of_calls() -> None:
+    assert await together([after(3, "a"), after(1, "b"), after(2, "c")]) == ["a", "b", "c"]
+    assert await together([]) == []
+
+
+async def test_first_failure_drops_the_rest() -> None:
+    dropped: list[object] = []
+    with pytest.raises(CallTimeoutError, match="late"):
+        await together(
+            [
+                after(9, "slow", dropped),
+                after(1, CallTimeoutError("late")),
+                after(9, "slower", dropped),
+            ]
+        )
+    assert set(dropped) == {"slow", "slower"}
+
+
+async def test_run_failure_is_raised_first() -> None:
+    with pytest.raises(EndpointError):
+        await together([after(1, TransportError("down")), after(1, EndpointError("no such model"))])
+
+
+async def test_pending_answer_drops_no_call() -> None:
+    made: list[object] = []
+
+    async def call(i: int) -> None:
+        made.append(i)
+        await asyncio.sleep(0)
+        raise AnswerPendingError(f"{i} is still to come")
+
+    with pytest.raises(AnswerPendingError, match="0 is"):
+        await together([call(i) for i in range(40)])
+    assert made == [*range(40)]
+    with pytest.raises(CallTimeoutError):
+        await together([call(0), after(3, CallTimeoutError("late"))])
+
+
+async def test_cancelling_cancels_the_calls() -> None:
+    dropped: list[object] = []
+    whole = asyncio.create_task(together([after(50, "a", dropped), after(50, "b", dropped)]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    whole.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await whole
+    assert set(dropped) == {"a", "b"}
+
+
+async def test_calls_begun_at_once_are_bounded(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    begun: list[int] = []
+
+    async def call(i: int) -> None:
+        begun.append(i)
+        await asyncio.sleep(0)
+        if i == 3:
+            raise TransportError("down")
+        await asyncio.Event().wait()
+
+    with pytest.raises(TransportError):
+        await together([call(i) for i in range(500)])
+    gc.collect()
+    assert 4 <= len(begun) < 50
+    assert not [warning for warning in recwarn if "never awaited" in str(warning.message)]
+    assert await together([after(1, i) for i in range(500)]) == list(range(500))

@@ -1,0 +1,312 @@
+"""Models that think before they answer, and other things that are asked for and not everywhere
+taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any
+
+import pytest
+from aiohttp import web
+from msgspec import Meta
+from PIL import Image as Picture
+
+from prill.captioner.recorded import GivenCaption
+from prill.errors import TruncatedError, UnparsableError
+from prill.evaluators.combine import Vote, sampled_judges
+from prill.evaluators.fitted.calibration import Calibrated, brier
+from prill.evaluators.meta.agreement import pair
+from prill.evaluators.meta.calibration_fit import calibrate
+from prill.evaluators.outcome import CaptionJudge
+from prill.models.calls import transcribed
+from prill.models.client import OpenAIModel
+from prill.models.replies import ChatMessage, Completion, RecordFormat, decode_completion
+from prill.protocols import Adaptive, Image, Message
+from prill.testing.endpoint.faults import Faults
+from prill.testing.endpoint.server import serving
+from prill.types import LabelRecord, Verdict
+from tests.support.models.scripted_endpoint import (
+    FORM,
+    GOOD,
+    ScriptedEndpoint,
+    failed,
+    model,
+    run,
+    said,
+)
+
+pytestmark = pytest.mark.usefixtures("quick_retries")
+ASK = (Message("system", ("Judge.",)), Message("user", ("Did it work? truth=success",)))
+VERDICT = '{"thoughts": "It is there.", "status": "failure"}'
+
+
+@pytest.mark.parametrize(
+    ("content", "thoughts", "answer"),
+    [
+        (f"<think>\nStatus: success? No.\n</think>\n\n{VERDICT}", "Status: success? No.", VERDICT),
+        ("<think>a</think>Thoughts: b\nStatus: failure", "a", "Thoughts: b\nStatus: failure"),
+        ("Okay. Status: success is what it "
+f"says.\n</think>\n\n{VERDICT}", "Okay. Status: success is what it says.", VERDICT),
+        (f"[THINK]hm[/THINK]{VERDICT}", "hm", VERDICT),
+        ("<think>\nStatus: success would be", "Status: success would be", ""),
+        (VERDICT, None, VERDICT),
+        ('{"thoughts": "</think>", "status": "failure"}', None, '{"thoughts": "</think>", '
+'"status": "failure"}'),
+        ("", None, ""),
+    ],
+)  # fmt: skip
+def test_thoughts_in_content_stand_apart(content: str, thoughts: str | None, answer: str) -> None:
+    message = ChatMessage(content)
+    assert (message.thoughts, message.answer) == (thoughts, answer)
+
+
+def test_thoughts_in_parts_are_kept() -> None:
+    parts = (
+        '[{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": '
+        '"text", "text": "yes"}]'
+    )
+    completion = decode_completion(b'{"choices": [{"message": {"content": %b}}]}' % parts.encode())
+    assert isinstance(completion, Completion)
+    assert (completion.choices[0].message.thoughts, completion.choices[0].message.answer) == (
+        "hm",
+        "yes",
+    )
+
+
+async def test_quoted_verdict_in_thoughts_ignored(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [
+        said(f'<think>the page says {{"thoughts": "", "status": "success"}}</think>{VERDICT}')
+    ]
+    with transcribed() as calls:
+        reply = await model(endpoint).complete(ASK, form=FORM)
+    assert (reply.fields["status"], reply.text) == ("failure", VERDICT)
+    assert (calls[0].reply, calls[0].reasoning) == (
+        VERDICT,
+        'the page says {"thoughts": "", "status": "success"}',
+    )
+
+
+async def test_thought_cut_in_content_gets_more(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [
+        said("<think>\nStatus: success, or", "length"),
+        said(f"<think>so</think>{VERDICT}"),
+    ]
+    asked = model(endpoint)
+    assert (await asked.complete(ASK, form=FORM)).fields["status"] == "failure"
+    assert [body["max_tokens"] for body in endpoint.bodies] == [1024, 1024 + 4096]
+    endpoint.script = [said("<think>\nStatus: success, or", "length")]
+    with pytest.raises(TruncatedError, match="had not begun to answer"):
+        await asked.complete(ASK, form=FORM)
+
+
+async def test_reply_of_thoughts_only_is_explained(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [said(None, reasoning_content=VERDICT)]
+    with pytest.raises(
+        UnparsableError, match=r"only the model's thoughts and no answer .*reasoning parser"
+    ):
+        await model(endpoint).complete(ASK, form=FORM)
+    assert len(endpoint.bodies) == 2, "it was asked for once more"
+
+
+@pytest.mark.parametrize(
+    ("usage", "counted"),
+    [
+        ({"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 515}, 505),
+        ({"prompt_tokens": 10, "completion_tokens": 505, "total_tokens": 515}, 505),
+        ({"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 0}, 5),
+        ({"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": None}, 5),
+        (None, 15),
+    ],
+)
+async def test_thoughts_are_paid_for(
+    endpoint: ScriptedEndpoint, usage: object, counted: int
+) -> None:
+    message = {
+        "content": '{"thoughts": "a", "status": "failure"}',
+        "reasoning_content": "twenty characters of",
+    }
+    answer = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+    endpoint.script = [lambda body: web.json_response(answer)]
+    assert (await model(endpoint).complete(ASK, form=FORM)).usage.completion_tokens == counted
+
+
+async def test_effort_is_sent_and_recorded() -> None:
+    async with serving(Faults(hidden_thought=2000)) as (endpoint, url):
+        for effort in ("low", "high"):
+            asked = OpenAIModel("mock", base_url=url, reasoning_effort=effort)  # type: ignore[arg-type]
+            assert (await asked.complete(ASK, form=FORM)).fields["status"] == "success"
+            assert asked.name == f"mock (reasoning effort {effort})"
+    assert endpoint.requests == 3, "with much effort the first reply is cut"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Unrecognized request argument supplied: reasoning_effort",
+        (
+            "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model. "
+            "Supported values are: 'low'."
+        ),
+    ],
+)
+async def test_refused_effort_is_told(endpoint: ScriptedEndpoint, words: str) -> None:
+    endpoint.script = [failed(400, words), GOOD]
+    asked = model(endpoint, reasoning_effort="minimal")
+    for _ in range(2):
+        await asked.complete(ASK, form=FORM)
+    assert [body.get("reasoning_effort") for body in endpoint.bodies] == ["minimal", None, None]
+    assert isinstance(asked, Adaptive)
+    assert list(asked.unsupported_params) == [
+        "m takes no reasoning effort of 'minimal': it was left out"
+    ]
+
+
+async def test_effort_outlives_other_refusals(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [
+        failed(400, "'temperature' is not supported when reasoning.effort is set to 'high'"),
+        GOOD,
+    ]
+    asked = model(endpoint, reasoning_effort="high")
+    await asked.complete(ASK, form=FORM)
+    assert [("temperature" in body, body["reasoning_effort"]) for body in endpoint.bodies] == [
+        (True, "high"),
+        (False, "high"),
+    ]
+    assert not asked.unsupported_params
+
+
+@pytest.fixture
+def look(tmp_path: Path) -> tuple[Message, ...]:
+    path = tmp_path / "shot.png"
+    Picture.new("RGB", (40, 30), "red").save(path)
+    return (Message("user", ("Look.", Image(str(path)), Image(str(path), detail="high"))),)
+
+
+def details(body: dict[str, Any]) -> list[str | None]:
+    return [
+        part["image_url"].get("detail")
+        for part in body["messages"][-1]["content"]
+        if part["type"] == "image_url"
+    ]
+
+
+async def test_detail_holds_where_none_is_given(
+    endpoint: ScriptedEndpoint, look: tuple[Message, ...]
+) -> None:
+    asked = model(endpoint, image_detail="low")
+    await asked.complete(look, form=FORM)
+    assert details(endpoint.bodies[0]) == ["low", "high"]
+    assert asked.name == "m (image detail low)"
+    endpoint.script = [
+        failed(400, "Unknown parameter: 'messages[0].content[1].image_url.detail'."),
+        GOOD,
+    ]
+    await asked.complete(look, form=FORM)
+    assert details(endpoint.bodies[-1]) == [None, None]
+    assert list(asked.unsupported_params) == ["m takes no image detail of 'low': it was left out"]
+
+
+@dataclass(frozen=True)
+class Points:
+    points: Annotated[
+        tuple[Annotated[str, Meta(extra_json_schema={"maxLength": 9})], ...],
+        Meta(extra_json_schema={"minItems": 1}),
+    ]
+
+
+async def test_bounds_go_before_the_schema() -> None:
+    form = RecordFormat(Points, '{"points": ["…"]}')
+    async with serving(Faults(no_bounds=True)) as (endpoint, url):
+        asked = OpenAIModel("mock", base_url=url)
+        for _ in range(2):
+            assert "points" in (await asked.complete(ASK, form=form)).text
+    assert (asked.capabilities.structured, asked.capabilities.bounds, endpoint.requests) == (
+        "json_schema",
+        False,
+        3,
+    )
+
+
+async def test_calls_side_by_side_learn_one_lesson() -> None:
+    """Each is refused for what it was sent with, also when another has learnt of that meanwhile."""
+    form = RecordFormat(Points, '{"points": ["…"]}')
+    request = (Message("system", ("You judge.",)), *ASK)
+    async with serving(Faults(no_bounds=True, no_system=True)) as (_, url):
+        asked = OpenAIModel("mock", base_url=url, retries=0)
+        await asyncio.gather(*(asked.complete(request, form=form) for _ in range(6)))
+    assert (
+        asked.capabilities.structured,
+        asked.capabilities.bounds,
+        asked.capabilities.system,
+    ) == (
+        "json_schema",
+        False,
+        False,
+    )
+
+
+async def test_votes_of_a_thinking_model_are_soft(endpoint: ScriptedEndpoint) -> None:
+    """Where nothing but the verdict comes, the share of several samples is a score, which labels
+    calibrate.
+    """
+
+    def wavers(body: dict[str, Any]) -> web.StreamResponse:
+        if refused := next((name for name in ("logprobs", "temperature") if name in body), None):
+            return failed(400, f"'{refused}' is not supported with this model")(body)  # type: ignore[return-value]
+        page = re.search(r"page (\d+) truth=(\w+)", body["messages"][1]["content"])
+        assert page
+        slips = Random(f"{page[1]} {body.get('seed')}").random() < 0.3
+        word = {"success": "failure", "failure": "success"}[page[2]] if slips else page[2]
+        return said(json.dumps({"thoughts": "", "status": word}))(body)  # type: ignore[return-value]
+
+    endpoint.script = [wavers]
+    judge = CaptionJudge(model(endpoint), GivenCaption())
+    vote = Vote(sampled_judges(judge, 3, 0.7))
+    runs, truths = [run(number) for number in range(40)], [bool(number % 3) for number in range(40)]
+    assert {(await judge(one)).score for one in runs[:9]} == {0.0, 1.0}
+    found = [await vote(one) for one in runs]
+    assert {round(3 * (verdict.score or 0.0), 3) for verdict in found} == {0, 1, 2, 3}
+    made = calibrate(
+        pair(
+            found, [LabelRecord(id=one.id, success=t) for one, t in zip(runs, truths, strict=True)]
+        ),
+        "isotonic",
+    )
+    better = [await Calibrated(vote, made.calibration)(one) for one in runs]
+
+    def error(verdicts: list[Verdict]) -> float:
+        return brier([verdict.score or 0.0 for verdict in verdicts], truths)
+
+    assert error(better) < error(found)
+
+
+async def test_system_text_goes_before_the_users(
+    endpoint: ScriptedEndpoint, tmp_path: Path
+) -> None:
+    path = tmp_path / "shot.png"
+    Picture.new("RGB", (4, 3), "red").save(path)
+    endpoint.script = [failed(400, "System role not supported"), GOOD]
+    asked = model(endpoint)
+    await asked.complete((ASK[0], Message("user", ("Look.", Image(str(path))))), form=FORM)
+    refused, taken = (body["messages"] for body in endpoint.bodies)
+    assert [message["role"] for message in refused] == ["system", "user"]
+    assert [message["role"] for message in taken] == ["user"]
+    text, image = taken[0]["content"]
+    assert text["text"] == f"{refused[0]['content']}\n\nLook."
+    assert image == refused[1]["content"][1]
+
+
+async def test_bounds_stand_in_the_schema(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [said('{"points": ["much longer than nine characters"]}')]
+    reply = await model(endpoint).complete(ASK, form=RecordFormat(Points, '{"points": ["…"]}'))
+    schema = endpoint.bodies[0]["response_format"]["json_schema"]["schema"]["properties"]["points"]
+    assert (schema["minItems"], schema["items"]["maxLength"]) == (1, 9)
+    assert "much longer" in reply.text, (
+        "what a server does not enforce is no reason to throw a reply away"
+    )

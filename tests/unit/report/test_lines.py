@@ -1,0 +1,27 @@
+"""Charts of shares: what is drawn has room."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
+
+NAME = "self-map/local/SmolLM2-135M-Instruct.Q4_1-b179c9523d0e-1+planner: steps right, by turn"
+LINES = [PlotLine("a", [PlotPoint(0.0, 0.5, 0.4, 0.6, "5 of 10")])]
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_long_titles_are_cut_in_the_middle(rows: bool) -> None:
+    def drawn(title: str) -> tuple[str, str]:
+        root = ET.fromstring(
+            row_chart(title, ["first"], LINES) if rows else line_chart(title, "across", LINES)
+        )
+        whole, _, text = list(root)[:3]
+        return whole.text or "", text.text or ""
+
+    assert drawn("Steps right") == ("Steps right", "Steps right")
+    whole, shown = drawn(NAME * 2)
+    assert whole == NAME * 2 and "…" in shown and 40 < len(shown) < 80
+    assert shown.startswith("self-map/local/") and shown.endswith(": steps right, by turn")

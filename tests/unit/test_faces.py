@@ -1,0 +1,103 @@
+"""What packages export is what users think it is: never a module of the same name, whatever was
+imported before.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from types import ModuleType
+from typing import Any, get_origin
+
+import pytest
+
+import prill
+from prill.lazy import lazily
+from tests.unit.test_structure import MODULES, ROOT
+
+FACES = sorted(
+    name
+    for name, path in MODULES.items()
+    if path.name == "__init__.py" and "lazily(" in path.read_text("utf-8")
+)
+EVERY = [(face, name) for face in FACES for name in importlib.import_module(face)._HOMES]
+
+
+def test_every_face_is_looked_at() -> None:
+    assert {"prill", "prill.captioner", "prill.evaluators.meta", "prill.refine.rewards"} <= set(
+        FACES
+    )
+    assert len(EVERY) > 150
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_modules() -> None:
+    """Each import of a module puts it into its package, where it takes the place of what is loaded
+    lazily.
+    """
+    for face in FACES:
+        for module in pkgutil.iter_modules(importlib.import_module(face).__path__):
+            if module.name != "__main__":
+                importlib.import_module(f"{face}.{module.name}")
+
+
+@pytest.mark.parametrize(("face", "name"), EVERY)
+def test_what_is_exported_can_be_used(face: str, name: str) -> None:
+    value: Any = getattr(importlib.import_module(face), name)
+    assert not isinstance(value, ModuleType), f"{face}.{name} is a module"
+    if name.isupper():
+        assert value, "a constant: a table that its module documents"
+    else:
+        assert callable(value) or get_origin(value) is not None, f"{face}.{name} cannot be called"
+        inspect.signature(value) if inspect.isroutine(value) else None
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_face_lists_what_it_loads(face: str) -> None:
+    package = importlib.import_module(face)
+    assert set(package._HOMES) <= set(package.__all__)
+    assert set(package.__all__) <= set(dir(package))
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    assert not modules & set(package.__all__), (
+        "a package or module has the name of what is exported"
+    )
+
+
+def test_a_name_of_a_module_is_refused_where_it_is_declared() -> None:
+    with pytest.raises(
+        ImportError,
+        match=r"prill\.evaluators\.meta exports calibrate, and has modules of that name",
+    ):
+        lazily("prill.evaluators.meta", {"calibrate": "calibrate", "pair": "agreement"})
+
+
+def test_a_function_stays_one_after_its_module_is_imported() -> None:
+    program = (
+        "import prill.evaluators.meta.calibration_fit, prill.captioner.registry\n"
+        "from prill.evaluators.meta import calibrate\n"
+        "import prill\n"
+        "print(calibrate.__name__, prill.make_captioner('text').name, callable(prill.captioner))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[0] == "calibrate"
+    assert done.stdout.split()[-1] == "False"
+
+
+def test_what_makes_things_by_name_makes_them() -> None:
+    model = prill.model("m", base_url="http://127.0.0.1:9/v1")
+    made = [
+        prill.judge("always-fail"),
+        prill.make_captioner("text"),
+        model,
+        prill.policy("react", model=model),
+        prill.reward("always-fail"),
+    ]
+    assert not any(isinstance(one, ModuleType | type) for one in made)
+    for make in (prill.judge, prill.make_captioner, prill.policy, prill.environment):
+        with pytest.raises(prill.UsageError, match="unknown"):
+            make("nothing-of-that-name")  # type: ignore[operator]

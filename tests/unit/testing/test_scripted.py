@@ -1,0 +1,113 @@
+"""The fakes that live in the process behave like what they stand for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import prill.testing
+from prill.episodes.loop import run_episode
+from prill.errors import CallTimeoutError, EnvironmentFailedError, UnparsableError, UsageError
+from prill.models.replies import ReplyFormat
+from prill.policies.replay import ReplayPolicy
+from prill.protocols import Message, Reply
+from prill.testing import ReplayEnvironment, ScriptedModel
+from prill.types import Action, Observation, Step, Task, Trajectory, Usage
+
+STATUS = ReplyFormat("thoughts", "status", ("success", "failure"))
+ASK = (Message("user", ("did it work?",)),)
+TASK = Task(goal="buy a lamp")
+CLICK, STOP = Action("click", "click [3]"), Action("stop", "stop [done]", value="done")
+RECORD = Trajectory(
+    id="t1",
+    task=TASK,
+    steps=(
+        Step(Observation(text="list"), CLICK, "the lamp"),
+        Step(Observation(text="cart"), STOP, "finished"),
+    ),
+    final=Observation(text="bought"),
+)
+
+
+async def test_model_replies_in_order_and_records() -> None:
+    model = ScriptedModel(
+        [
+            "Thoughts: hm\nStatus: failure",
+            Reply("as it is", Usage(calls=1, prompt_tokens=9), {"a": "b"}),
+        ]
+    )
+    first = await model.complete(ASK, form=STATUS)
+    second = await model.complete(ASK, form=STATUS)
+    assert first.fields == {"thoughts": "hm", "status": "failure"} and first.usage.calls == 1
+    assert second.fields == {"a": "b"} and second.usage.prompt_tokens == 9
+    assert model.seen == [ASK, ASK]
+
+
+async def test_model_raises_scripted_exceptions() -> None:
+    model = ScriptedModel([CallTimeoutError("slow"), "Status: success"])
+    with pytest.raises(CallTimeoutError, match="slow"):
+        await model.complete(ASK)
+    assert (await model.complete(ASK, form=STATUS)).fields["status"] == "success"
+
+
+async def test_model_reply_unparsable() -> None:
+    with pytest.raises(UnparsableError):
+        await ScriptedModel(["Status: unsuccessful"]).complete(ASK, form=STATUS)
+
+
+async def test_model_ended_script_is_an_error() -> None:
+    model = ScriptedModel(["one"])
+    await model.complete(ASK)
+    with pytest.raises(UsageError, match="1 lines"):
+        await model.complete(ASK)
+
+
+async def test_model_function_answers_the_prompt() -> None:
+    model = ScriptedModel(
+        lambda messages: (
+            f"Status: {'success' if 'did' in str(messages[-1].parts[0]) else 'failure'}"
+        )
+    )
+    assert (await model.complete(ASK, form=STATUS)).fields["status"] == "success"
+
+
+async def test_replay_gives_the_record_again() -> None:
+    environment = ReplayEnvironment(RECORD)
+    again = await run_episode(ReplayPolicy(RECORD.steps), environment, TASK, id="t1")
+    assert again.steps == RECORD.steps and again.answer == "done"
+    assert environment.actions == [CLICK]
+
+
+async def test_replay_ends_with_its_states() -> None:
+    again = await run_episode(ReplayPolicy([CLICK] * 9), ReplayEnvironment(RECORD), TASK, id="t2")
+    assert again.metadata["ended_by"] == "environment"
+    assert [state.text for state in again.observations] == ["list", "cart", "bought"]
+
+
+async def test_replay_policy_stops_with_no_answer() -> None:
+    again = await run_episode(ReplayPolicy([]), ReplayEnvironment(RECORD), TASK, id="t3")
+    assert [step.action.kind for step in again.steps] == ["stop"] and again.answer is None
+
+
+async def test_replay_without_states_breaks_off() -> None:
+    with pytest.raises(EnvironmentFailedError, match="no state"):
+        await ReplayEnvironment(Trajectory(id="empty", task=TASK)).reset(TASK)
+
+
+def test_exported_names_exist_unloaded() -> None:
+    for name in prill.testing.__all__:
+        assert getattr(prill.testing, name).__name__ == name
+    with pytest.raises(AttributeError, match="Nothing"):
+        getattr(prill.testing, "Nothing")  # noqa: B009  the name is wrong on purpose
+    code = (
+        "import sys, prill.testing; print([m for m in sys.modules if m == 'aiohttp' or "
+        "m.startswith('prill.testing.')])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
