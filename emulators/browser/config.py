@@ -15,6 +15,7 @@ from prill.emulators.settings import EnvironmentConfig, Playing, Setting, task_s
 from prill.emulators.task_source import GoalsConfig, task_contents
 from prill.errors import UsageError
 
+_VIEWPORT = "1280x720"
 _PAGES = frozenset({"tasks", "viewport", "whole_page", "pause", "traces"})
 
 
@@ -22,13 +23,17 @@ _PAGES = frozenset({"tasks", "viewport", "whole_page", "pause", "traces"})
 class PagesConfig(EnvironmentConfig, PageSpec):
     """Settings of how pages are displayed and waited for."""
 
-    viewport: Annotated[str | tuple[int, int], Meta(description="size of the window, such as 1280x720")] = "1280x720"  # type: ignore[assignment]
+    viewport: Annotated[
+        str | tuple[int, int] | None,
+        Meta(description="size of the window (default: as the policy's paper has it, else 1280x720)"),
+    ] = None  # type: ignore[assignment]
     traces: Annotated[bool, Meta(description="keep a Playwright trace of every episode, in the folder traces")] = False  # type: ignore[assignment]
     _told: ClassVar[frozenset[str]] = _PAGES
 
     def check(self) -> None:
         """The window's size becomes one text; one without a size is refused."""
-        given = self.viewport
+        if (given := self.viewport) is None:
+            return
         width, _, height = given.partition("x") if isinstance(given, str) else (str(given[0]), "", str(given[1]))
         if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
             raise OptionError(f"viewport: expected a size such as 1280x720, got {given!r}", "viewport")
@@ -36,7 +41,7 @@ class PagesConfig(EnvironmentConfig, PageSpec):
 
     def shown(self) -> dict[str, Any]:
         """The display settings as they appear in episode ids."""
-        width, _, height = str(self.viewport).partition("x")
+        width, _, height = str(self.viewport or _VIEWPORT).partition("x")
         return {"viewport": (int(width), int(height)), "whole_page": self.whole_page, "pause": self.pause}
 
     def page_options(self, run: Playing, spec: type[PageSpec]) -> dict[str, Any]:

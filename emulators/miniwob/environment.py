@@ -306,7 +306,10 @@ class MiniWobConfig(EnvironmentConfig):
     announce_end: Annotated[
         bool | None, Meta(description="end the episode when the page gives its reward (default: but for the scripted policy)")
     ] = None
-    boxes: Annotated[bool, Meta(description="html says where each element is: data-wob_box")] = False
+    boxes: Annotated[
+        bool | None,
+        Meta(description="html says where each element is: data-wob_box (default: as the policy's paper has it, else no)"),
+    ] = None
     timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 30.0
 
     def check(self) -> None:
@@ -323,7 +326,7 @@ class MiniWobConfig(EnvironmentConfig):
             "text": self.text or run.page_text or "lines",
             "hidden": self.hidden,
         }
-        options: dict[str, Any] = {**told, "boxes": self.boxes, "timeout": self.timeout}
+        options: dict[str, Any] = {**told, "boxes": bool(self.boxes), "timeout": self.timeout}
         environments: list[Any] = [
             make_environment("miniwob", images=run.images, browser=browser, **options) for _ in range(run.copies)
         ]

@@ -12,6 +12,7 @@ from prill.models.ledger import usage_text
 from prill.papers.bench.figures import Bench, BenchRow, BenchShare, Section
 from prill.papers.bench.mind2web import METRICS, Counting, Figures, RecordedBench, Split, StepFigure
 from prill.papers.bench.papers import Column, Theirs
+from prill.runs.rollout.episodes import settings_text
 from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
 
 TABLES, FIGURES, PICTURE = "results.md", "results.json", "results.svg"
@@ -92,7 +93,8 @@ def bench_text(bench: Bench | RecordedBench) -> str:
     """
     if isinstance(bench, RecordedBench):
         return _recorded_text(bench)
-    parts = [f"# {cell_text(bench.agent)} on {bench.benchmark}", played_text(bench), _SUCCESS[bench.benchmark]]
+    parts = [f"# {cell_text(bench.agent)} on {bench.benchmark}", played_text(bench), *_settings(bench)]
+    parts.append(_SUCCESS[bench.benchmark])
     parts.append(_HOW.format(clusters=_CLUSTERS[bench.benchmark]))
     parts += [_TRIALS] if bench.trials[-1] > 1 else []
     parts += [_THEIRS] if any(section.columns for section in bench.sections) else []
@@ -129,7 +131,7 @@ def summary_text(bench: Bench | RecordedBench) -> str:
     if isinstance(bench, RecordedBench):
         return _recorded_summary(bench)
     tables = [f"{_heading(section)}:\n\n{_categories(bench, section)}" for section in bench.sections]
-    return "\n\n".join([played_text(bench), *tables])
+    return "\n\n".join([played_text(bench), *_settings(bench), *tables])
 
 
 def bench_picture(bench: Bench | RecordedBench) -> str:
@@ -161,6 +163,13 @@ def bench_picture(bench: Bench | RecordedBench) -> str:
             ]
             lines.append(PlotLine(f"theirs: {_named(section, column)}, {column.model}", points))
     return row_chart(f"Success on {bench.benchmark}, by category", names, lines)
+
+
+def _settings(bench: Bench | RecordedBench) -> Iterator[str]:
+    """What held of the settings that the agent's paper names, and which options the agent was given."""
+    held = ((name, bench.settings.get(key)) for name, key in (("Settings", "in_force"), ("Options of the agent", "options")))
+    if told := "; ".join(f"{name}: {settings_text(values)}" for name, values in held if values):
+        yield f"{cell_text(told)}."
 
 
 def _heading(section: Section) -> str:
@@ -281,7 +290,9 @@ def _recorded_summary(bench: RecordedBench) -> str:
         words += f" Broke off, and count neither as right nor as wrong: {bench.missing} turns."
     if bench.not_begun:
         words += f" Could not begin, and are in no figure: {bench.not_begun} turns."
-    return "\n\n".join([words, *(f"{cell_text(split.name)}:\n\n{_split_table(split, bench)}" for split in bench.splits)])
+    return "\n\n".join(
+        [words, *_settings(bench), *(f"{cell_text(split.name)}:\n\n{_split_table(split, bench)}" for split in bench.splits)]
+    )
 
 
 def _recorded_picture(bench: RecordedBench) -> str:

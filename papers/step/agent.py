@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -21,6 +21,7 @@ from prill.errors import NoEvidenceError, TruncatedError, UsageError
 from prill.models.prompts import content_hash
 from prill.models.replies import excerpt
 from prill.papers.page_text import PageText, is_html
+from prill.papers.settings import settings_for
 from prill.papers.step.asking import ChatPolicy, ReplyTurn, prompt_text
 from prill.papers.step.grammar import PolicyCall, UnreadableActionError, read_call, read_environment_action, read_reply
 from prill.papers.step.library import AUTO, STOP, Library, Template, library_for, load_library, shipped_libraries
@@ -149,6 +150,10 @@ class StepAgent:
         names = shipped_libraries() if self.spec.library == AUTO else (self.spec.library,)
         spec = replace(self.spec, library=AUTO, seed=0, attempt=0)
         return content_hash(prompt_text(), *(load_library(name).hash for name in names), repr(spec), *self.lessons)
+
+    def usual_settings(self, environment: str) -> dict[str, Any]:
+        """How the paper plays there."""
+        return settings_for("prill.papers.step", environment)
 
     def reset(self, task: Task) -> None:
         """Begins a new episode with an empty stack; the lessons stay.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -22,6 +22,7 @@ from prill.models.prompts import content_hash
 from prill.papers.answers import said_by
 from prill.papers.embedders import make_embedder
 from prill.papers.page_text import PageText, is_html
+from prill.papers.settings import settings_for
 from prill.papers.synapse.abstraction import abstract
 from prill.papers.synapse.calls import Call, first_block
 from prill.papers.synapse.html import Page, get_text
@@ -123,6 +124,10 @@ class Synapse:
     def fingerprint(self, platform: Platform) -> str:
         """Differs when the prompts do, or the memory."""
         return content_hash(system_prompt().hash, self.memory.hash)
+
+    def usual_settings(self, environment: str) -> dict[str, Any]:
+        """How the paper plays there."""
+        return settings_for("prill.papers.synapse", environment)
 
     def reset(self, task: Task) -> None:
         """Begin a new episode."""
