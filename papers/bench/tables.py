@@ -59,6 +59,10 @@ _MARKED = {
     "multi-choice": "Any positive is the right element; words of the operation that are a single punctuation mark count.",
     "synapse": "Only the first positive is the right element, and actions are read from their text.",
 }
+_MATCHED = {
+    "parsed": "A step is right when operation, element and value are, as in the paper for trained models.",
+    "exact_text": "A step is right when its text is the recorded one to the letter, as in the paper for GPT models.",
+}
 _HOW_MARKED = (
     "A step without a positive among the best {top} candidates is wrong, whatever was done. Every step is asked for as if "
     "those before it had been right. Intervals are 95 %: conversations are redrawn (bootstrap; with fewer than 20 Student's "
@@ -266,6 +270,7 @@ def _count(number: int | None, word: str) -> str:
 def _recorded_text(bench: RecordedBench) -> str:
     """How to read the figures on recorded steps, and tables by split, turn and website."""
     parts = [f"# {cell_text(bench.agent)} on recorded steps", _recorded_summary(bench), _COUNTED[bench.counting]]
+    parts += [_MATCHED[bench.marking.step_match]] if bench.marking.scheme == "synapse" else []
     parts += [_MARKED[bench.marking.scheme], _HOW_MARKED.format(top=bench.marking.top)]
     parts += [_THEIR_ROWS] if any(split.theirs for split in bench.splits) else []
     for split in bench.splits:

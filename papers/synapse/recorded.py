@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -25,7 +25,7 @@ from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageErro
 from prill.io.store import read_trajectories
 from prill.models.calls import get_limits
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
-from prill.papers.answers import said_by
+from prill.papers.answers import is_trained, said_by
 from prill.papers.embedders import Embedder, make_embedder
 from prill.papers.mind2web.pages.state import PageState, read_state
 from prill.papers.mind2web.pages.steps import Marking, describe_step, read_said, said
@@ -68,8 +68,12 @@ class RecordedSpec:
         Meta(ge=1, description="most tokens of a request and its reply, at four characters each (default: the window)"),
     ] = None
     step_match: Annotated[
-        Literal["parsed", "exact_text"], Meta(description="a step is right when what it says is, or when its text is the same")
-    ] = "parsed"
+        Literal["parsed", "exact_text"] | None,
+        Meta(
+            description="a step is right when what it says is, or when its text is the same (default, as in the paper: parsed "
+            "for a trained model, exact_text for others)"
+        ),
+    ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 100
 
 
@@ -97,7 +101,12 @@ class RecordedSynapse:
     @property
     def marking(self) -> Marking:
         """How the paper marks its steps."""
-        return Marking("synapse", self.spec.k_current, self.spec.step_match)
+        usual: Literal["parsed", "exact_text"] = "parsed" if is_trained(self.model) else "exact_text"
+        return Marking("synapse", self.spec.k_current, self.spec.step_match or usual)
+
+    def usual_settings(self, environment: str) -> dict[str, Any]:
+        """How the paper marks the steps of such a model."""
+        return {"step_match": self.marking.step_match}
 
     @property
     def memory(self) -> ExemplarMemory:

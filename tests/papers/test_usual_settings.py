@@ -35,7 +35,9 @@ def test_settings_are_fields_of_run_or_environment(paper: str) -> None:
         environment = EnvironmentConfig.chosen(name)
         own = {field.name for field in fields(EpisodesConfig)} | config_options(environment).keys()
         assert settings.keys() <= own, (paper, name)
-        environment.read({"name": name, **{key: value for key, value in settings.items() if key in config_options(environment)}})
+        environment.read(
+            {"name": name, **{key: value for key, value in settings.items() if key in config_options(environment)}}
+        )
 
 
 @pytest.mark.parametrize(
@@ -56,9 +58,7 @@ def test_settings_are_fields_of_run_or_environment(paper: str) -> None:
         ({"name": "miniwob", "tasks": "click-link"}, "react", {"early_stop": True, "max_steps": 30}),
     ],
 )
-async def test_an_agent_plays_as_its_paper_does(
-    tmp_path: Path, environment: Any, policy: str, held: dict[str, Any]
-) -> None:
+async def test_an_agent_plays_as_its_paper_does(tmp_path: Path, environment: Any, policy: str, held: dict[str, Any]) -> None:
     run = await made(tmp_path, environment, policy)
     assert run.settings == held
     assert (run.early_stop is not None, run.max_steps) == (held["early_stop"], held["max_steps"])

@@ -213,3 +213,12 @@ def test_the_real_step_has_its_four_lengths() -> None:
     lengths = [len(make_exemplar(trajectory, k).steps[0].observation or "") for k in (3, 5, 20, 50)]
     assert lengths == [233, 488, 1698, 4905]
     assert make_exemplar(trajectory).steps[0].action.startswith("Action: `CLICK [8635]`")
+
+
+@pytest.mark.parametrize(("name", "match"), [("gpt-3.5-turbo", "exact_text"), ("local/codellama", "parsed")])
+def test_steps_are_marked_as_the_paper_marks_such_a_model(name: str, match: str) -> None:
+    policy = RecordedSynapse(ScriptedModel([], name=name), RecordedSpec(mode="no_trajectory"))
+    assert policy.marking.step_match == match
+    assert policy.usual_settings("mind2web") == {"step_match": match}
+    other = RecordedSynapse(policy.model, RecordedSpec(mode="no_trajectory", step_match="parsed"))
+    assert other.marking.step_match == "parsed"
