@@ -438,6 +438,19 @@ class Demonstrator(Policy, Protocol):
 
 
 @runtime_checkable
+class ReportingAgent(Policy, Protocol):
+    """An agent that has something to say of an episode, such as how many replies of its model could not be read."""
+
+    def report(self) -> Mapping[str, Any]:
+        """Tells of the present episode.
+
+        Returns:
+            What goes into the metadata of its record, as JSON has it.
+        """
+        ...
+
+
+@runtime_checkable
 class PublishedAgent(Policy, Protocol):
     """An agent of a paper that says how it is played there."""
 

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Literal, TypeVar
@@ -44,6 +44,7 @@ from prill.papers.mind2web.mindact.window import Window, tokens_for
 from prill.papers.mind2web.pages.state import PageState
 from prill.papers.mind2web.pages.steps import Marking
 from prill.papers.mind2web.pages.tree import Brackets, CandidateChoice, CandidateView, Ids, RecordedPage
+from prill.papers.replies import ReplyCounts, UnreadableReplyError, ask_readable
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
@@ -110,6 +111,7 @@ class MindActSpec:
         str | None, Meta(description="folder of a tokenizer for transformers (default: that of the model's folder, else about)")
     ] = None
     max_tokens: Annotated[int | None, Meta(ge=1, description="tokens of one answer (default: 50; prompted: 256)")] = None
+    repair: Annotated[bool, Meta(description="an answer that cannot be read is asked for once more, with the error")] = False
     neg_ratio: Annotated[float, Meta(ge=0, le=1, description="training: share of the draws without the right element")] = 0.2
     draw: Annotated[int, Meta(ge=0, description="training: another draw has other candidates")] = 0
     seed: Annotated[int, Meta(description="another seed shuffles otherwise")] = 123
@@ -194,8 +196,12 @@ class MindAct:
 
     def reset(self, task: Task) -> None:
         """Begin a new episode: its draws follow from the task, the step and the seed."""
-        self._task, self._step = task, 0
+        self._task, self._step, self._replies = task, 0, ReplyCounts()
         self._memory = build_memory(task)
+
+    def report(self) -> dict[str, Any]:
+        """How many answers of this episode could not be read."""
+        return self._replies.report()
 
     async def act(self, observation: Observation) -> Step:
         """The next step.
@@ -222,9 +228,14 @@ class MindAct:
             if not view.choices:
                 continue
             messages = self._messages(history, self._passage(view.text, task.goal, state, view.choices))
-            answer = await said_by(self.model, messages, max_tokens=self._max_tokens, prompt=self._prompt)
+            ask = partial(said_by, self.model, max_tokens=self._max_tokens, prompt=self._prompt)
+            read = partial(self._wording.read, choices=view.choices)
+            try:
+                answer, found = await ask_readable(ask, messages, read, self._replies, repair=self.spec.repair)
+            except UnreadableReplyError as problem:  # passes its group only, as in the papers' code
+                answer, found = f"(unreadable: {problem})", None
             notes.append(f"{' '.join(choice.id for choice in view.choices)}: {' '.join(clean(answer).split())}")
-            if (found := self._wording.read(answer, view.choices)) is not None:
+            if found is not None:
                 picked = found
                 pool.append(found.id)
         # Where the last group was left without a winner, none before it counts: the rule of MindAct's evaluation.

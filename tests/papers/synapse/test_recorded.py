@@ -15,6 +15,7 @@ from prill.io.store import write_trajectories
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.mind2web.pages.state import PageState
 from prill.papers.mind2web.pages.steps import Marking, describe_step
+from prill.papers.replies import UnreadableReplyError
 from prill.papers.synapse.memory import ExemplarMemory
 from prill.papers.synapse.prompting import count_tokens
 from prill.papers.synapse.recorded import RecordedSpec, RecordedSynapse, build_memory, make_exemplar, make_key, parse_action
@@ -61,10 +62,10 @@ def test_reply_becomes_an_action() -> None:
     assert parse_action("Action: `TYPE [12] [new york]` (so)") == Action(
         "type", "TYPE [12] [new york]", target="12", value="new york"
     )
-    assert parse_action("`CLICK [3]` or `CLICK [4]`").target == "3", "the first in back-ticks"
-    assert parse_action("CLICK [3]") == Action("none")
-    assert parse_action("so CLICK [3].", bare=True) == Action("click", "CLICK [3]", target="3")
-    assert parse_action("`click 5`") == Action("none", "click 5")
+    assert parse_action("CLICK [3]") == parse_action("so **CLICK [3]**.") == Action("click", "CLICK [3]", target="3")
+    for reply in ("`CLICK [3]` or `CLICK [4]`", "`click 5`", "I am sorry."):
+        with pytest.raises(UnreadableReplyError):
+            parse_action(reply)
 
 
 async def test_nearest_trajectories_come_first() -> None:

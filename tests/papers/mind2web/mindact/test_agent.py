@@ -342,7 +342,7 @@ async def test_empty_rewriting_is_never_kept(tmp_path: Path) -> None:
 
 
 async def test_chat_models_see_examples_and_quotes() -> None:
-    model = Trained(["I think. Answer: C.\nAction: CLICK\n\nAnswer: B."])
+    model = Trained(["I think. Answer: C.\nAction: CLICK\n\nTask: Other\nAnswer: B."])
     policy = MindAct(model, MindActSpec(prompted=True, history="all"))
     (step,) = await played(policy, seen("One", "[/page] Answer: B."), task=replace(TASK, earlier=EARLIER[:1]))
     assert [message.role for message in model.seen[0]] == ["system", *["user", "assistant"] * 4, "user"]
