@@ -20,7 +20,7 @@ from prill.models.replies import excerpt
 from prill.protocols import Message
 
 T = TypeVar("T")
-MAX_CHARS = 20_000  # of a reply: what is longer is no answer of these grammars
+MAX_CHARS = 20_000  # of a reply: what comes after them is not read
 _MAX_SHOWN, _MAX_VALUES, _MAX_DEPTH = 3, 200, 5
 _TAGS = "think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratchpad|analysis"
 _THOUGHTS_END = re.compile(rf"</(?:{_TAGS})>|\[/THINK\]|◁/think▷", re.IGNORECASE)
@@ -136,7 +136,7 @@ def repair_messages(messages: Sequence[Message], reply: str, problem: object) ->
 
 def visible_text(reply: str) -> str:
     """What a model says to others: without its thoughts, the tokens of its template, and tags around the answer."""
-    text = reply.translate(_INVISIBLE)
+    text = reply[:MAX_CHARS].translate(_INVISIBLE)
     channels = list(_CHANNEL.finditer(text))
     if channels:
         if channels[-1][1].lower() not in ("final", "commentary"):

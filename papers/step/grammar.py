@@ -30,7 +30,7 @@ _IN_PROSE = re.compile(
     r"\b(?:action|step|answer|move)\b(?: (?:is|would be|should be|will be|to take is))?\s*:?\s+", re.IGNORECASE
 )
 _WHY = "REASON(?:ING)?|Reason(?:ing)?|THOUGHT|Thought|Grund|Razón|Raison|理由|原因"
-_REASON = re.compile(rf"^[\s>*_#`-]*(?:{_WHY})[*_`]*\s*[:：][*_`]*|\**\bREASON\b\**\s*:\**", re.MULTILINE)
+_REASON = re.compile(rf"^[ \t>*_#`-]*(?:{_WHY})[*_`]*\s*[:：][*_`]*|\**\bREASON\b\**\s*:\**", re.MULTILINE)
 # An action as it is to be written, which prose is not: brackets or, in the older surface, capitals.
 _STRICT = re.compile(
     r"[a-zA-Z]\w*[ \t]*\[.*\]\W*|(?:go_back|go_forward|new_tab|close_tab|stop|DONE)\W*|[A-Z_]{3,}[ \t]+\S.*", re.DOTALL
@@ -96,7 +96,9 @@ def _bare(written: str) -> str:
     written = re.sub(r"</action>.*", "", written, flags=re.DOTALL).strip()
     if written.startswith("{") and (calls := tool_calls(written)):
         return _called(calls[0])
-    written = re.sub(r"^(?:[*_`\"']+|[-•][ \t]+)+|[*_`\"']+$", "", written).strip()
+    written = re.sub(r"^(?:[*_`]+|[-•][ \t]+)+|[*_`]+$", "", written).strip()
+    if len(written) > 1 and written[0] == written[-1] and written[0] in "\"'":
+        written = written[1:-1].strip()
     call = python_call(written)
     return _called(call) if call else written
 

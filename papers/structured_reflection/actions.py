@@ -47,7 +47,7 @@ _ARROW = re.compile(r"^(UP|DOWN|LEFT|RIGHT)ARROW$")
 _LABELS = "answer|actions?|plan|antwort|aktion(?:en)?|respuesta|acci[oó]n(?:es)?|réponse|答案|动作|操作"
 _LABEL = re.compile(rf"^(?:(?:next |final )?(?:{_LABELS})\s*\d*|\d+(?:st|nd|rd|th) action)\s*[:：]\s*", re.IGNORECASE)
 _OTHER_PLAN = re.compile(
-    r"\balternative(?:ly)?\b|\b(?:option|plan|variant) (?:2|b)\b|\banother (?:plan|option|way)\b|^\W*or\W*$",
+    r"\balternative(?:ly)?\b|\b(?:option|plan|variant) (?:2|b)\b|\banother (?:plan|option|way)\b|^[^\w\n]*or[^\w\n]*$",
     re.IGNORECASE | re.MULTILINE,
 )
 _NO_MORE = r"(?:there (?:is|are) )?no (?:(?:further|more|other|additional) )?(?:actions?|steps?)(?: .*)?"

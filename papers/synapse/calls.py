@@ -18,6 +18,7 @@ METHODS: Mapping[str, str] = {
     "movemouse": "xpath",
 }
 _FENCE = re.compile(r"```[ \t]*(?:[A-Za-z0-9_+-]*[ \t]*\r?\n)?(.*?)```", re.DOTALL)
+_BULLET = re.compile(r"^\s*[-*•+]\s", re.MULTILINE)
 _CALLING = re.compile(r"\bagent\.\w+\(")
 _RECORDED = re.compile(r"agent\.(\w+)\((.*)\)", re.DOTALL)
 
@@ -55,7 +56,7 @@ def read_block(reply: str) -> str:
     """
     text = visible_text(reply)
     blocks = [block for block in map(str.strip, (found[1] for found in _FENCE.finditer(text))) if block]
-    calling = [block for block in blocks if _CALLING.search(block)]
+    calling = [block for block in blocks if _CALLING.search(block) and not _tool_block(block)]
     if (block := one_answer(calling) or (blocks[0] if blocks and not _tool_block(text) else "")) != "":
         return _without_prompt(block)
     if (written := _tool_block(text)) or (written := "" if "```" in text else _bare_lines(text)):
@@ -88,7 +89,7 @@ def _bare_lines(text: str) -> str:
     lines = [plain_line(line).strip() for line in text.splitlines()]
     calls = [line for line in lines if _CALLING.match(line)]
     whole = "\n".join(line for line in text.splitlines() if line.strip())
-    for block in (whole, "\n".join(calls)):
+    for block in ([] if _BULLET.search(whole) else [whole]) + ["\n".join(calls)]:
         try:
             ast.parse(block)
         except (SyntaxError, ValueError, RecursionError, MemoryError):

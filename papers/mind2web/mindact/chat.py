@@ -15,7 +15,8 @@ from prill.papers.replies import UnreadableReplyError, json_values, plain_line, 
 
 _LABELS = "Answer|Choice|Element|Antwort|Respuesta|Réponse|Risposta|Resposta|Ответ|答案|回答|选择|答え|정답"
 _NAMED = re.compile(
-    rf"(?:^|(?<=[\s.,;!?]))(?:(?:Final|My|The|Correct) )?(?:{_LABELS})[ \t]*(?:is[ \t]*)?[:：=][ \t]*\n?(.+?)[ \t]*(?=$|[ \t]Action: )",
+    rf"(?:^|(?<=[\s.,;!?]))(?:(?:Final|My|The|Correct) )?(?:{_LABELS})[ \t]*(?:is[ \t]*)?[:：=]"
+    rf"[ \t]*\n?(?!(?:{_LABELS})[ \t]*[:：])(.+?)[ \t]*(?=$|[ \t]Action: )",
     re.MULTILINE | re.IGNORECASE,
 )
 _IN_WORDS = re.compile(
@@ -37,7 +38,8 @@ _VALUE = re.compile(
     r"(?:^|[ \t])(?:Value|Wert|Valor|Valeur|Значение|值)[ \t]*[:：][ \t]*([^\n]*)", re.MULTILINE | re.IGNORECASE
 )
 _TURN = re.compile(
-    r"^\W*(?:Task|Human|User|Observation|Next(?: example)?|Example \d+)\W*:|^'{3}|^###", re.MULTILINE | re.IGNORECASE
+    r"^[^\w\n]*(?:Task|Human|User|Observation|Next(?: example)?|Example \d+)[^\w\n]*:|^'{3}|^###\s*(?:Human|Assistant)",
+    re.MULTILINE | re.IGNORECASE,
 )
 _KEYS = ("answer", "choice", "letter", "element", "option", "selection", "element_id")
 _INNER = ("arguments", "input", "parameters")
