@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 
 from prill.actions.webarena import UnreadableActionError, read_action
 from prill.models.replies import excerpt
@@ -35,6 +36,7 @@ _REASON = re.compile(rf"^[ \t>*_#`-]*(?:{_WHY})[*_`]*\s*[:：][*_`]*|\**\bREASON
 _STRICT = re.compile(
     r"[a-zA-Z]\w*[ \t]*\[.*\]\W*|(?:go_back|go_forward|new_tab|close_tab|stop|DONE)\W*|[A-Z_]{3,}[ \t]+\S.*", re.DOTALL
 )
+_MAX_IN_PROSE = 50
 _ELEMENT = ("id", "element_id", "element", "ref", "target", "number", "index", "bid", "node_id", "element_number")
 _VERB = re.compile(r"([A-Za-z]\w*)\s*(.*)", re.DOTALL)
 _QUOTED_END = re.compile(r"\"([^\"]*)\"\s*\Z")
@@ -99,6 +101,8 @@ def _bare(written: str) -> str:
     written = re.sub(r"^(?:[*_`]+|[-•][ \t]+)+|[*_`]+$", "", written).strip()
     if len(written) > 1 and written[0] == written[-1] and written[0] in "\"'":
         written = written[1:-1].strip()
+    elif written[-1:] in ('"', "'") and written.count(written[-1]) == 1:  # the one before it was passed over
+        written = written[:-1].strip()
     call = python_call(written)
     return _called(call) if call else written
 
@@ -114,7 +118,9 @@ def _called(call: ToolCall) -> str:
 def _in_prose(text: str) -> list[str]:
     """The actions that have a line or back-ticks of their own, or stand after `the next action is`."""
     spans = [*map(plain_line, without_fences(text).splitlines()), *ticked_spans(text)]
-    spans += [text[start.end() :][: _line_end(text[start.end() :])] for start in _IN_PROSE.finditer(text)]
+    spans += [
+        text[start.end() :][: _line_end(text[start.end() :])] for start in islice(_IN_PROSE.finditer(text), _MAX_IN_PROSE)
+    ]
     found = [_bare(span.rstrip(".")) for span in spans]
     return [span for span in found if _STRICT.fullmatch(span)]
 
