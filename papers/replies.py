@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import msgspec
+
 from prill.actions.webarena import UnreadableActionError
 from prill.models.replies import excerpt
 from prill.protocols import Message
@@ -87,6 +89,39 @@ class ReplyCounts:
             return {}
         counts = {"calls": self.calls, "unreadable": self.unreadable, "repaired": self.repaired, "first": list(self.first)}
         return {"replies": counts}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyFigures:
+    """Replies of one or of many episodes, for tables.
+
+    Args:
+        calls: How many replies were read.
+        unreadable: How many of them could not be read.
+        repaired: How many of these were mended by asking once more.
+        first: The first unreadable ones, cut short.
+    """
+
+    calls: int = 0
+    unreadable: int = 0
+    repaired: int = 0
+    first: tuple[str, ...] = ()
+
+    @classmethod
+    def recorded(cls, metadata: Mapping[str, Any]) -> ReplyFigures:
+        """Reads what the record of an episode says; nothing where it does not say."""
+        try:
+            return msgspec.convert(metadata.get("replies", {}), cls)
+        except msgspec.ValidationError:
+            return cls()
+
+    def __add__(self, other: ReplyFigures) -> ReplyFigures:
+        return ReplyFigures(
+            calls=self.calls + other.calls,
+            unreadable=self.unreadable + other.unreadable,
+            repaired=self.repaired + other.repaired,
+            first=(*self.first, *other.first)[:_MAX_SHOWN],
+        )
 
 
 async def ask_readable(

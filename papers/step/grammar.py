@@ -118,9 +118,8 @@ def _called(call: ToolCall) -> str:
 def _in_prose(text: str) -> list[str]:
     """The actions that have a line or back-ticks of their own, or stand after `the next action is`."""
     spans = [*map(plain_line, without_fences(text).splitlines()), *ticked_spans(text)]
-    spans += [
-        text[start.end() :][: _line_end(text[start.end() :])] for start in islice(_IN_PROSE.finditer(text), _MAX_IN_PROSE)
-    ]
+    rests = [text[start.end() :] for start in islice(_IN_PROSE.finditer(text), _MAX_IN_PROSE)]
+    spans += [rest[: _line_end(rest)] for rest in rests]
     found = [_bare(span.rstrip(".")) for span in spans]
     return [span for span in found if _STRICT.fullmatch(span)]
 
