@@ -126,7 +126,13 @@ def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
         return read_scores(scores)
     pickled = load_pickle(scores, largest=_LARGEST_SCORES, most_steps=_MAX_OPCODES)
     try:
-        return msgspec.convert(fields(pickled).get("scores"), dict[str, dict[str, float]])
+        # The rankers' code fills dictionaries of a subclass, `defaultdict(dict)`.
+        by_sample = fields(fields(pickled).get("scores"))
+        if not by_sample:
+            raise msgspec.ValidationError("no scores - at `$.scores`")
+        return msgspec.convert(
+            {sample: fields(of_sample) for sample, of_sample in by_sample.items()}, dict[str, dict[str, float]]
+        )
     except msgspec.ValidationError as error:
         raise InputError(f"{scores}: no score file of Mind2Web: {error}") from None
 

@@ -48,7 +48,10 @@ class StepSpec:
     flat_tokens: Annotated[
         int | None, Meta(ge=1, description="of the flat prompt, whole sections and examples (the paper: 4000, 8000)")
     ] = None
-    examples: Annotated[int | None, Meta(ge=0, description="most worked examples in all; 0: zero-shot (default: all)")] = None
+    examples: Annotated[
+        int | None,
+        Meta(ge=0, description="most worked examples in all; 0: zero-shot (default: all, on sites that look as theirs)"),
+    ] = None
     reasoning: Annotated[bool, Meta(description="they say why before they act; else the action alone")] = True
     temperature: Annotated[float, Meta(ge=0, le=2, description="of the model, where it can be drawn from")] = 0.3
     seed: Annotated[int, Meta(description="another seed draws otherwise")] = 0
@@ -181,7 +184,9 @@ class StepAgent:
         """
         spec, self._task = self.spec, task
         library = library_for(spec.library, task)
-        self._asking = ChatPolicy(library if spec.examples is None else library.with_examples(spec.examples), spec.reasoning)
+        fitting = None if task.id.startswith(library.surroundings.examples_of) else 0
+        most = fitting if spec.examples is None else spec.examples
+        self._asking = ChatPolicy(library if most is None else library.with_examples(most), spec.reasoning)
         self._replies = ReplyCounts()
         self._stack, self._taken, self.events = [StackFrame(self._root(self._asking, task), task.goal)], 0, []
         draws = isinstance(self.model, SampledModel) and spec.temperature > 0

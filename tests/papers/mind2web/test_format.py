@@ -4,6 +4,7 @@ import gzip
 import json
 import pickle
 import tracemalloc
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,20 @@ def test_score_file_orders_candidates(tmp_path: Path, name: str) -> None:
     assert isinstance(turn, Trajectory)
     assert [state.candidates for state in states(turn)] == [("4", "30", "7"), ("7", "30", "4")]
     assert isinstance(lacking, BadLine) and "lacks 1 of the 2 steps" in lacking.message
+
+
+def test_scores_of_the_rankers_code_are_read(tmp_path: Path) -> None:
+    """Its pickle has dictionaries of a subclass."""
+    scores: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    scores["t1_t1-a"]["30"] = 1.5
+    scores["t1_t1-a"]["4"] = 0.5
+    (tmp_path / "scores.pkl").write_bytes(pickle.dumps({"scores": scores, "ranks": defaultdict(dict)}))
+    turn, _ = read(tmp_path, [task("t1")], scores=tmp_path / "scores.pkl")
+    assert isinstance(turn, Trajectory)
+    assert read_state(turn.steps[0].observation.text or "").candidates[:2] == ("30", "4")
+    (tmp_path / "none.pkl").write_bytes(pickle.dumps({"scores": []}))
+    with pytest.raises(InputError, match="no scores"):
+        read(tmp_path, [task("t1")], scores=tmp_path / "none.pkl")
 
 
 def test_scores_of_other_data_are_refused(tmp_path: Path) -> None:
