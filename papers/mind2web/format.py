@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import msgspec
 
 from prill.datasets.reading.records import UNREADABLE
-from prill.datasets.reading.safe_pickle import StandIn, fields, load_pickle
+from prill.datasets.reading.safe_pickle import fields, load_pickle
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, MissingExtraError, UsageError
 from prill.io.store import BadLine, open_lines
@@ -157,17 +157,15 @@ def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
     if first in (b"{", b" ", b"\n", b"\t", b"\r"):
         return read_scores(scores)
     pickled = load_pickle(scores, largest=_LARGEST_SCORES, most_steps=_MAX_OPCODES)
-    # The official evaluation writes dictionaries that make what they lack (`defaultdict`).
-    found = fields(pickled).get("scores")
-    if isinstance(found, StandIn):
-        found = fields(found)
-    if isinstance(found, dict):
-        found = {
-            sample: fields(each) if isinstance(each, StandIn) else each
-            for sample, each in found.items()
-        }
     try:
-        return msgspec.convert(found, dict[str, dict[str, float]])
+        # The rankers' code fills dictionaries of a subclass, `defaultdict(dict)`.
+        by_sample = fields(fields(pickled).get("scores"))
+        if not by_sample:
+            raise msgspec.ValidationError("no scores - at `$.scores`")
+        return msgspec.convert(
+            {sample: fields(of_sample) for sample, of_sample in by_sample.items()},
+            dict[str, dict[str, float]],
+        )
     except msgspec.ValidationError as error:
         raise InputError(f"{scores}: no score file of Mind2Web: {error}") from None
 
