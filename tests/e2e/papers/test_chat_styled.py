@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.chromium import need_chromium
 
 from prill.papers.bench import BenchConfig, bench_async
 from prill.protocols import Message
 from prill.testing import ScriptedModel
 from tests.support import chat_styled
 from tests.support.chat_styled import BLOCK, LESSON, NOTHING, PLAN, SORRY, STEP, ChatStyled
+from tests.support.chromium import need_chromium
 
 FEW = {
     "step": "choose-date-easy,click-checkboxes,email-inbox-forward-nl,enter-text,login-user-popup",

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.chromium import need_chromium
 
 from prill.config.values import config_options
 from prill.emulators.settings import EnvironmentConfig
@@ -17,6 +16,7 @@ from prill.papers.settings import read_settings
 from prill.papers.structured_reflection import StructuredSpec
 from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, session
 from prill.testing import ScriptedModel
+from tests.support.chromium import need_chromium
 
 PAPERS = ("step", "structured_reflection", "synapse")
 MODEL = ScriptedModel([])
