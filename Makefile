@@ -101,7 +101,7 @@ release: $(VENV)/.installed-dev
 
 # Not what has an environment of its own, nor Ray. Markers say where a pin is not for every Python and system that prill runs on.
 COMPILE  = $(UV)/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header $(UPGRADE)
-PINNED  := embedded ocr easyocr web android ios local train serve anthropic papers student
+PINNED  := embedded ocr easyocr web android ios local train serve anthropic papers student inspect
 constraints: $(UV)/.installed
 	cp constraints.txt $(UV)/all.txt
 	cp constraints.txt $(UV)/alone.txt
@@ -138,7 +138,7 @@ $(VENV)/.installed: $(VENV)/.pip pyproject.toml constraints.txt
 
 # MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium. libwebarena: its 812 task configurations.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,anthropic,papers]' --group dev
+	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,anthropic,papers,inspect]' --group dev
 	$(PIP) --no-deps miniwob libwebarena
 	@touch $@
 

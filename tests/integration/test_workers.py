@@ -236,7 +236,7 @@ async def test_unfit_judge_is_one_clear_error(tmp_path: Path, judge: Any) -> Non
     path, out = write(tmp_path / "t.jsonl", [1, 2]), tmp_path / "v.jsonl"
     judge.unheard.append(lambda: None)
     with pytest.raises(
-        UsageError, match=r"judge 'parity' cannot be handed to other processes \(Can't pickle"
+        UsageError, match=r"judge 'parity' cannot be handed to other processes \(Can't (pickle|get)"
     ):
         await score_files([path], judge, out, processes=2)
     assert (await score_files([path], judge, out)).made == 2
