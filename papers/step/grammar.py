@@ -123,7 +123,16 @@ def _in_prose(text: str) -> list[str]:
     spans = [*map(plain_line, without_fences(text).splitlines()), *ticked_spans(said)]
     spans += [rest[: _line_end(rest)] for rest in rests]
     found = [_bare(span.rstrip(".")) for span in spans]
-    return [span for span in found if _STRICT.fullmatch(span)]
+    return [span for span in found if _STRICT.fullmatch(span) and _only_brackets(span)]
+
+
+def _only_brackets(span: str) -> bool:
+    """Whether no word stands behind the first bracket but in brackets: what is mentioned in a sentence is no action."""
+    depth, outside = 0, ""
+    for character in span[span.find("[") :] if "[" in span else "":
+        depth += (character == "[") - (character == "]")
+        outside += character if depth <= 0 else ""
+    return not re.search(r"\w", outside)
 
 
 def read_call(text: str) -> PolicyCall:

@@ -149,8 +149,10 @@ def _number(ref: object) -> str:
 
 def _is_prose(line: str) -> bool:
     """Whether a line is a sentence or a heading to people, and no attempt at an action."""
-    if detect_kind(line) is not None or _ID.search(line):
+    if detect_kind(line) is not None:
         return False
+    if _ID.search(line):
+        return len(line.split()) > 5
     return len(line.split()) > 4 or line[-1:] in ":.!?：。！？" or _GREETING.match(line) is not None or not line.isascii()
 
 

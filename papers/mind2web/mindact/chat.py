@@ -21,7 +21,8 @@ _NAMED = re.compile(
 )
 _IN_WORDS = re.compile(
     r"\b(?:[Aa]nswer|[Cc]hoice|[Ll]etter|[Oo]ption|[Cc]hoose|[Ss]elect|[Pp]ick)\b"
-    r"(?: (?:is|would be|should be|letter|option|choice|element|answer))*[ :]*[\"'(\[]?([A-Z])[\"')\]]?(?=[.,;:!]|\s*$|\s+(?:since|because|as|for|with|which|and)\b)",
+    r"(?: (?:is|would be|should be|letter|option|choice|element|answer))*[ :]*[\"'(\[]?([A-Z])[\"')\]]?"
+    r"(?=[.,;:!]|\s*$|\s+(?:since|because|as|for|with|which|and)\b)",
     re.MULTILINE,
 )
 _ALONE = re.compile(r"[\"'(\[]?[A-Z][\"')\].:]+(?:\s.*)?|[A-Z]|None\W*")
