@@ -247,9 +247,11 @@ class RecordedPage:
 
 
 def ranker_query(goal: str, past: Sequence[str]) -> str:
-    """What a ranker reads of the task: two lines, the goal and the last 3 actions taken."""
-    actions = "; ".join(past[-_QUERY_ACTIONS:]) or "None"
-    return f"task: {' '.join(goal.split())}\nprevious actions: {actions}"
+    """What a ranker reads of the task: two lines, the goal and the last 3 actions taken.
+
+    The labels are those of magicgh/Self-MAP, src/candidate_generation/dataloader.py, so that its rankers can be used.
+    """
+    return f"task is: {' '.join(goal.split())}\nPrevious actions: {'; '.join(past[-_QUERY_ACTIONS:])}"
 
 
 def attribute_summary(attributes: Any) -> str:

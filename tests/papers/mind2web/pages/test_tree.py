@@ -153,8 +153,8 @@ def test_ranker_text_is_limited() -> None:
 
 
 def test_ranker_query_has_three_last_actions() -> None:
-    assert ranker_query("Find\na flat", ["a", "b", "c", "d"]) == "task: Find a flat\nprevious actions: b; c; d"
-    assert ranker_query("Find", []) == "task: Find\nprevious actions: None"
+    assert ranker_query("Find\na flat", ["a", "b", "c", "d"]) == "task is: Find a flat\nPrevious actions: b; c; d"
+    assert ranker_query("Find", []) == "task is: Find\nPrevious actions: "
 
 
 def test_deep_page_is_an_error_or_is_read() -> None:
