@@ -1,4 +1,6 @@
-"""What a model answers an agent: a reply that was cut counts as far as it goes, and one without an answer is a failed call."""
+"""What a model answers an agent: a reply that was cut counts as far as it goes, and one without an
+answer is a failed call.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,23 @@ _TRAINED = re.compile(r"local/|(?:vllm|embedded)/.*\+")
 
 
 def is_trained(model: LanguageModel) -> bool:
-    """Whether a model was trained on what it is asked: one of a folder (`local:DIR`), or one with an adapter.
+    """Whether a model was trained on what it is asked: one of a folder (`local:DIR`), or one with
+    an adapter.
 
-    Others, behind an endpoint or in this process, are chat models, which have to be told how to answer.
+    Others, behind an endpoint or in this process, are chat models, which have to be told how to
+    answer.
     """
     return _TRAINED.match(model.name) is not None
 
 
-async def said_by(model: LanguageModel, messages: Sequence[Message], *, max_tokens: int, prompt: str) -> str:
-    """What the model answers; where it was cut, as far as it goes: small models go on after an answer that is whole.
+async def said_by(
+    model: LanguageModel, messages: Sequence[Message], *, max_tokens: int, prompt: str
+) -> str:
+    """What the model answers; where it was cut, as far as it goes: small models go on after an
+    answer that is whole.
 
-    Raises the model's errors: TruncatedError only where nothing was said, UnparsableError for an empty reply. Thoughts alone
-    say nothing.
+    Raises the model's errors: TruncatedError only where nothing was said, UnparsableError for an
+    empty reply. Thoughts alone say nothing.
     """
     try:
         text = (await model.complete(messages, max_tokens=max_tokens, prompt=prompt)).text
@@ -32,7 +39,9 @@ async def said_by(model: LanguageModel, messages: Sequence[Message], *, max_toke
             raise
         return cut.text
     if not _answers(text):
-        raise UnparsableError("the reply holds only the model's thoughts" if text.strip() else "the reply is empty")
+        raise UnparsableError(
+            "the reply holds only the model's thoughts" if text.strip() else "the reply is empty"
+        )
     return text
 
 

@@ -1,9 +1,11 @@
-"""Replies as chat models write them: what of a reply is the answer, and how many replies could not be read.
+"""Replies as chat models write them: what of a reply is the answer, and how many replies could not
+be read.
 
-Each paper has a grammar of its own; what stands around an answer is alike: thoughts between tags, tokens of chat templates,
-Markdown, fences, JSON or tool calls in place of text, labels in other languages. A reply without an answer, or with two that
-differ, is refused with words that the model can be shown, and counted; it is never taken for an action. The forms of tool calls
-are those of OpenAI's and Anthropic's APIs, and of the chat templates of Qwen, Llama 3.1 and Hermes.
+Each paper has a grammar of its own; what stands around an answer is alike: thoughts between tags,
+tokens of chat templates, Markdown, fences, JSON or tool calls in place of text, labels in other
+languages. A reply without an answer, or with two that differ, is refused with words that the model
+can be shown, and counted; it is never taken for an action. The forms of tool calls are those of
+OpenAI's and Anthropic's APIs, and of the chat templates of Qwen, Llama 3.1 and Hermes.
 """
 
 from __future__ import annotations
@@ -27,10 +29,15 @@ _MAX_SHOWN, _MAX_VALUES, _MAX_DEPTH = 3, 200, 5
 _TAGS = "think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratchpad|analysis"
 _THOUGHTS_END = re.compile(rf"</(?:{_TAGS})>|\[/THINK\]|◁/think▷", re.IGNORECASE)
 _THOUGHTS_BEGIN = re.compile(rf"\s*(?:<(?:{_TAGS})>|\[THINK\]|◁think▷)", re.IGNORECASE)
-_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+).*?<\|message\|>", re.DOTALL)  # the harmony format of gpt-oss
+# the harmony format of gpt-oss
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+).*?<\|message\|>", re.DOTALL)
 _TOKENS = re.compile(r"<\|[\w ]{1,40}\|>|</?s>|<(?:start|end)_of_turn>|<eos>|\[/?INST\]")
-_WRAPPED = re.compile(r"<(answer|final_answer|output|response|result)>(.*?)</\1>", re.DOTALL | re.IGNORECASE)
-_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*([\w+-]*)[ \t]*\r?\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
+_WRAPPED = re.compile(
+    r"<(answer|final_answer|output|response|result)>(.*?)</\1>", re.DOTALL | re.IGNORECASE
+)
+_FENCE = re.compile(
+    r"^[ \t]*(```+|~~~+)[ \t]*([\w+-]*)[ \t]*\r?\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE
+)
 _TICKED = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _LEAD = re.compile(
     r"^(?:\s*(?:>+|#{1,6}(?=\s)|[-*•‣–+](?=\s)|\(?\d{1,3}[.):](?=\s)|(?:step|action|schritt|paso|étape|шаг)\s*\d+\s*[.:)-]|第\s*\d+\s*步\s*[:：]?))*\s*",
@@ -39,28 +46,68 @@ _LEAD = re.compile(
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 _CITED = re.compile(r"`[^`]*`|\[[^\]]*\]")
 _DENIED = re.compile(
-    r"\b(?:not|never|neither|nor|cannot|without|wrong|instead of|rather than|unless|if|nicht|kein\w*|no debo)\b|n['’]t\b|不",
+    r"\b(?:not|never|neither|nor|cannot|without|wrong|instead of|rather than|unless|if|nicht|kein\w*|no debo)\b|n['’]t\b|不",  # noqa: E501
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r'("(?:[^"\\]|\\.)*")')
 _EMPHASIS = re.compile(r"\*\*|__(?=\S)|(?<=\S)__|`")
-_INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff"), None) | {0xA0: " ", 0x202F: " "}
+_INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff"), None) | {
+    0xA0: " ",
+    0x202F: " ",
+}
 _PARAMETER = r"<parameter(?:=| name=\"?)([\w-]+)\"?>\s*(.*?)\s*</parameter>"
-_XML_CALL = re.compile(r"<(?:function|invoke)(?:=| name=\"?)([\w.-]+)\"?>(.*?)</(?:function|invoke)>", re.DOTALL)
-_NAMES = ("name", "function", "tool", "tool_name", "action", "action_type", "command", "operation", "verb", "type")
+_XML_CALL = re.compile(
+    r"<(?:function|invoke)(?:=| name=\"?)([\w.-]+)\"?>(.*?)</(?:function|invoke)>", re.DOTALL
+)
+_NAMES = (
+    "name",
+    "function",
+    "tool",
+    "tool_name",
+    "action",
+    "action_type",
+    "command",
+    "operation",
+    "verb",
+    "type",
+)
 _ARGUMENTS = ("arguments", "parameters", "input", "args", "params", "kwargs", "action_input")
-_INSIDE = ("tool_calls", "tool_call", "function_call", "function", "actions", "calls", "action", "plan", "steps")
+_INSIDE = (
+    "tool_calls",
+    "tool_call",
+    "function_call",
+    "function",
+    "actions",
+    "calls",
+    "action",
+    "plan",
+    "steps",
+)
 # What explains, and is no argument.
-_WHY = ("reason", "reasoning", "thought", "thoughts", "explanation", "rationale", "description", "comment", "call_id")
+_WHY = (
+    "reason",
+    "reasoning",
+    "thought",
+    "thoughts",
+    "explanation",
+    "rationale",
+    "description",
+    "comment",
+    "call_id",
+)
 
 
 class UnreadableReplyError(UnreadableActionError):
-    """A reply that holds no answer, or two. The message says what was expected, in words that the model can be shown."""
+    """A reply that holds no answer, or two. The message says what was expected, in words that the
+    model can be shown.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call as JSON, as XML or as Python: the function in lower case, and what it is given, by name where there is one."""
+    """A call as JSON, as XML or as Python: the function in lower case, and what it is given, by
+    name where there is one.
+    """
 
     name: str
     arguments: tuple[tuple[str, Any], ...]
@@ -76,7 +123,9 @@ class ToolCall:
 
 @dataclass
 class ReplyCounts:
-    """How many replies were read in an episode, and how many could not be. `first` are the first unreadable ones, cut short."""
+    """How many replies were read in an episode, and how many could not be. `first` are the first
+    unreadable ones, cut short.
+    """
 
     calls: int = 0
     unreadable: int = 0
@@ -93,7 +142,12 @@ class ReplyCounts:
         """What the record of the episode says; nothing where no reply was read."""
         if not self.calls:
             return {}
-        counts = {"calls": self.calls, "unreadable": self.unreadable, "repaired": self.repaired, "first": list(self.first)}
+        counts = {
+            "calls": self.calls,
+            "unreadable": self.unreadable,
+            "repaired": self.repaired,
+            "first": list(self.first),
+        }
         return {"replies": counts}
 
 
@@ -169,14 +223,25 @@ async def ask_readable(
     raise AssertionError
 
 
-def repair_messages(messages: Sequence[Message], reply: str, problem: object) -> tuple[Message, ...]:
+def repair_messages(
+    messages: Sequence[Message], reply: str, problem: object
+) -> tuple[Message, ...]:
     """The request once more, with what was answered and why it cannot be used."""
-    advice = f"That cannot be used: {problem}. Answer again, in the form that was asked for, and with nothing else."
-    return (*messages, Message("assistant", (reply[:MAX_CHARS] or "(nothing)",)), Message("user", (advice,)))
+    advice = (
+        f"That cannot be used: {problem}. Answer again, in the form that was asked for, and "
+        "with nothing else."
+    )
+    return (
+        *messages,
+        Message("assistant", (reply[:MAX_CHARS] or "(nothing)",)),
+        Message("user", (advice,)),
+    )
 
 
 def visible_text(reply: str) -> str:
-    """What a model says to others: without its thoughts, the tokens of its template, and tags around the answer."""
+    """What a model says to others: without its thoughts, the tokens of its template, and tags
+    around the answer.
+    """
     text = reply[:MAX_CHARS].translate(_INVISIBLE)
     channels = list(_CHANNEL.finditer(text))
     if channels:
@@ -193,7 +258,9 @@ def visible_text(reply: str) -> str:
 
 
 def fenced_blocks(text: str) -> list[str]:
-    """What stands between fences, in order, without the language; a fence that is never closed holds nothing."""
+    """What stands between fences, in order, without the language; a fence that is never closed
+    holds nothing.
+    """
     return [found[3].strip("\r\n") for found in _FENCE.finditer(text)]
 
 
@@ -208,7 +275,8 @@ def ticked_spans(text: str) -> list[str]:
 
 
 def asserted_text(text: str) -> str:
-    """The sentences that a model stands by: without those that deny, or make a condition, of what they mention.
+    """The sentences that a model stands by: without those that deny, or make a condition, of what
+    they mention.
 
     What is quoted in back-ticks or brackets counts for neither.
     """
@@ -217,7 +285,9 @@ def asserted_text(text: str) -> str:
 
 
 def plain_line(line: str) -> str:
-    """A line without bullets, numbers, heading marks and emphasis; what is between double quotes stays as it is."""
+    """A line without bullets, numbers, heading marks and emphasis; what is between double quotes
+    stays as it is.
+    """
     line = line[_LEAD.match(line).end() :] if len(line) <= MAX_CHARS else ""  # type: ignore[union-attr]
     if '"' not in line:
         line = re.sub("[“”„«»]", '"', line)
@@ -230,36 +300,51 @@ def plain_line(line: str) -> str:
 
 
 def one_answer(found: Iterable[T], shown: Callable[[T], str] = str) -> T | None:
-    """The answer, where all that were found are the same; None where none was. Raises UnreadableReplyError for two."""
+    """The answer, where all that were found are the same; None where none was. Raises
+    UnreadableReplyError for two.
+    """
     distinct = list(dict.fromkeys(found))
     if len(distinct) > 1:
         two = " and ".join(excerpt(shown(one)) for one in distinct[:2])
-        raise UnreadableReplyError(f"the reply has {len(distinct)} different answers, such as {two}: give exactly one")
+        raise UnreadableReplyError(
+            f"the reply has {len(distinct)} different answers, such as {two}: give exactly one"
+        )
     return distinct[0] if distinct else None
 
 
 def tool_calls(text: str) -> list[ToolCall]:
     """The calls in a text that are written as JSON or XML, in order."""
-    found = [ToolCall(call[1].rpartition(".")[2].lower(), tuple(_xml_arguments(call[2]))) for call in _XML_CALL.finditer(text)]
+    found = [
+        ToolCall(call[1].rpartition(".")[2].lower(), tuple(_xml_arguments(call[2])))
+        for call in _XML_CALL.finditer(text)
+    ]
     return found or [call for value in json_values(text) for call in _calls_in(value)]
 
 
 def json_values(text: str) -> Iterator[Any]:
     """The objects, and the lists of objects, that a text holds, the outermost alone."""
     decoder, at, tried = json.JSONDecoder(strict=False), 0, 0
-    while (found := re.compile(r"[{\[]").search(text, at)) and tried < _MAX_VALUES and len(text) <= MAX_CHARS:
+    while (
+        (found := re.compile(r"[{\[]").search(text, at))
+        and tried < _MAX_VALUES
+        and len(text) <= MAX_CHARS
+    ):
         tried += 1
         try:
             value, at = decoder.raw_decode(text, found.start())
         except (ValueError, RecursionError):
             at = found.end()
             continue
-        if isinstance(value, dict) or (isinstance(value, list) and value and all(isinstance(one, dict) for one in value)):
+        if isinstance(value, dict) or (
+            isinstance(value, list) and value and all(isinstance(one, dict) for one in value)
+        ):
             yield value
 
 
 def python_call(text: str) -> ToolCall | None:
-    """The call that a text is, as Python has it: `click(5)`, `click(id=5)`; None for anything else."""
+    """The call that a text is, as Python has it: `click(5)`, `click(id=5)`; None for anything
+    else.
+    """
     text = text.strip().rstrip(";.")
     if not re.fullmatch(r"[A-Za-z_][\w.]*\(.*\)", text, re.DOTALL) or len(text) > MAX_CHARS:
         return None
@@ -290,23 +375,32 @@ def _calls_in(value: Any, depth: int = 0) -> Iterator[ToolCall]:
         if isinstance(table.get(key), dict | list):
             yield from _calls_in(table[key], depth + 1)
             return
-    name = next((key for key in _NAMES if isinstance(table.get(key), str) and table[key].strip()), None)
+    name = next(
+        (key for key in _NAMES if isinstance(table.get(key), str) and table[key].strip()), None
+    )
     if name is None:
         only = next(iter(table.items()), None)
-        if len(table) == 1 and only is not None and isinstance(only[1], dict):  # {"click": {"id": 5}}
+        # {"click": {"id": 5}}
+        if len(table) == 1 and only is not None and isinstance(only[1], dict):
             yield _call(only[0], only[1])
         return
     given = next((table[key] for key in _ARGUMENTS if isinstance(table.get(key), dict | str)), None)
     if isinstance(given, str):
         given = _decoded(given)
     wrapping = table.get("type") in ("function", "tool_use", "function_call")
-    rest = {key: one for key, one in table.items() if key != name and not (wrapping and key in ("type", "id"))}
+    rest = {
+        key: one
+        for key, one in table.items()
+        if key != name and not (wrapping and key in ("type", "id"))
+    }
     yield _call(table[name], given if isinstance(given, dict) else rest)
 
 
 def _call(name: str, given: Mapping[str, Any]) -> ToolCall:
     """A name that is a whole action, such as `click [5]`, stays as it is written."""
-    kept = tuple((str(key).lower(), one) for key, one in given.items() if str(key).lower() not in _WHY)
+    kept = tuple(
+        (str(key).lower(), one) for key, one in given.items() if str(key).lower() not in _WHY
+    )
     name = name.strip()
     return ToolCall(name if re.search(r"\W", name) else name.lower(), kept)
 

@@ -1,4 +1,6 @@
-"""How the papers play: settings of a run and of its environment, in `settings.toml` of a paper's folder."""
+"""How the papers play: settings of a run and of its environment, in `settings.toml` of a paper's
+folder.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def read_settings(package: str) -> Mapping[str, Mapping[str, Any]]:
     Returns:
         The settings by environment: fields of the run's configuration, and of the environment's.
     """
-    return tomllib.loads(resources.files(package).joinpath("settings.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(
+        resources.files(package).joinpath("settings.toml").read_text(encoding="utf-8")
+    )
 
 
 def settings_for(package: str, environment: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Chat messages with tool calls (OpenAI's form and its relatives) turned into steps.
 
-The first text of a user is the goal. A call of a tool is an action; its result is what could be seen before the next one.
-What a user says later (many environments speak as the user) is an observation too. A reply without a call is kind `message`,
-or `answer` when it ends the conversation. Of several pictures at one moment the last one stays. System messages are left out.
+The first text of a user is the goal. A call of a tool is an action; its result is what could be
+seen before the next one. What a user says later (many environments speak as the user) is an
+observation too. A reply without a call is kind `message`, or `answer` when it ends the
+conversation. Of several pictures at one moment the last one stays. System messages are left out.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ class ChatMessage:
 
 @dataclass(frozen=True)
 class Conversation:
-    """What became of the messages. `final` is None when nothing was seen after the last action, `claimed` the flag by which the
-    agent said itself whether it succeeded, None where the call that ends the run has none.
+    """What became of the messages. `final` is None when nothing was seen after the last action,
+    `claimed` the flag by which the agent said itself whether it succeeded, None where the call that
+    ends the run has none.
     """
 
     goal: str
@@ -109,8 +111,8 @@ def conversation(
     goal: str | None = None,
     read: ReadCall = tool_action,
 ) -> Conversation:
-    """The goal, the steps and the answer. `goal` is used when no user says anything; `size` as in `tool_action`, in whose place
-    `read` reads the calls, in their order.
+    """The goal, the steps and the answer. `goal` is used when no user says anything; `size` as in
+    `tool_action`, in whose place `read` reads the calls, in their order.
 
     Raises InputError when there is no goal at all, a picture is broken, or a call is.
     """
@@ -147,12 +149,17 @@ def conversation(
 def read_calls(calls: Sequence[ToolCall | str]) -> list[ToolCall]:
     """Every call as a record. Raises InputError for a text that holds none."""
     try:
-        return [msgspec.json.decode(call, type=ToolCall) if isinstance(call, str) else call for call in calls]
+        return [
+            msgspec.json.decode(call, type=ToolCall) if isinstance(call, str) else call
+            for call in calls
+        ]
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InputError(f"a tool call is broken: {error}") from None
 
 
-def _conversation(goal: str, actions: list[_Done], moments: list[_Moment], ends_in_text: bool) -> Conversation:
+def _conversation(
+    goal: str, actions: list[_Done], moments: list[_Moment], ends_in_text: bool
+) -> Conversation:
     last = len(actions) - 1
     steps = []
     for i, (done, moment) in enumerate(zip(actions, moments, strict=False)):
@@ -177,19 +184,30 @@ def _parse_actions(message: ChatMessage, size: Screen, read: ReadCall) -> Iterab
     words = _words(message.content) or message.refusal or ""
     if not message.tool_calls:
         if words:
-            yield _Done(None, Action("message", words, value=words), message.reasoning_content or None)
+            yield _Done(
+                None, Action("message", words, value=words), message.reasoning_content or None
+            )
         return
-    thought: str | None = "\n\n".join(part for part in (message.reasoning_content, words) if part) or None
+    thought: str | None = (
+        "\n\n".join(part for part in (message.reasoning_content, words) if part) or None
+    )
     for call in read_calls(message.tool_calls):
         name = call.function.name if call.function else call.name
         arguments = call.function.arguments if call.function else call.arguments
         if name is None:
             raise InputError("a tool call names no function")
-        yield _Done(call.id, read(name, arguments or {}, size), thought, claim_in(parsed(arguments or {}) or {}))
+        yield _Done(
+            call.id,
+            read(name, arguments or {}, size),
+            thought,
+            claim_in(parsed(arguments or {}) or {}),
+        )
         thought = None  # said once, before the first of the calls
 
 
-def _content(content: str | tuple[ContentPart, ...] | None, images: RecordImages) -> tuple[str, list[str]]:
+def _content(
+    content: str | tuple[ContentPart, ...] | None, images: RecordImages
+) -> tuple[str, list[str]]:
     pictures = []
     texts = [_words(content)]
     for part in content if isinstance(content, tuple) else ():

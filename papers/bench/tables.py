@@ -1,4 +1,6 @@
-"""The figures of a benchmark as Markdown, JSON and a picture; what others published is marked as theirs wherever it stands."""
+"""The figures of a benchmark as Markdown, JSON and a picture; what others published is marked as
+theirs wherever it stands.
+"""
 
 from __future__ import annotations
 
@@ -18,59 +20,96 @@ from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
 
 TABLES, FIGURES, PICTURE = "results.md", "results.json", "results.svg"
 _SUCCESS = {
-    "miniwob": "Success is a raw reward of the page above 0; the column `reward 1` leaves out what had only a part of it.",
+    "miniwob": (
+        "Success is a raw reward of the page above 0; the column `reward 1` leaves out "
+        "what had only a part of it."
+    ),
     "webarena": "Success is what the oracle of the task says of the state that the agent left.",
     "airline": (
-        "Success is that the desk is as the caller wanted it, with nothing else changed; progress is the share of checkpoints "
+        "Success is that the desk is as the caller wanted it, with nothing else changed; progress "
+        "is the share of checkpoints "
         "that were reached."
     ),
 }
-# Columns of some benchmarks alone; a share of rewards is told since pages that give part of one would hide it in success.
+# Columns of some benchmarks alone; a share of rewards is told since pages that give part of one
+# would hide it in success.
 _SHARES: Mapping[str, Callable[[BenchRow], float | None]] = {
     "reward 1": lambda row: row.full,
     "progress": lambda row: row.progress,
 }
 _CLUSTERS = {"miniwob": "tasks", "webarena": "templates", "airline": "tasks"}
 _HOW = (
-    "Every task counts the same, however many of its seeds have an outcome. Intervals are 95 %: of one task Wilson's, over its "
-    "seeds; of several, {clusters} are redrawn, all seeds of one being one cluster (bootstrap; with fewer than 20 clusters "
-    "Student's t on log odds, leaving out one cluster at a time; where all are alike, Wilson's with a trial a cluster). "
-    "Unreadable are replies of the model that hold no action, or two that differ, of all that were read. "
-    "Actions, calls, tokens and US dollars are means of an attempt, lessons included; the `stop` that ends an episode is no "
+    "Every task counts the same, however many of its seeds have an outcome. Intervals are 95 %: "
+    "of one task Wilson's, over its "
+    "seeds; of several, {clusters} are redrawn, all seeds of one being one cluster (bootstrap; "
+    "with fewer than 20 clusters "
+    "Student's t on log odds, leaving out one cluster at a time; where all are alike, Wilson's "
+    "with a trial a cluster). "
+    "Unreadable are replies of the model that hold no action, or two that differ, of all that "
+    "were read. "
+    "Actions, calls, tokens and US dollars are means of an attempt, lessons included; the `stop` "
+    "that ends an episode is no "
     "action."
 )
-_TRIALS = "After T trials, some attempt among the first T succeeded; an attempt that failed may have given a lesson."
+_TRIALS = (
+    "After T trials, some attempt among the first T succeeded; an attempt that failed may "
+    "have given a lesson."
+)
 _THEIRS = (
-    "Columns with **theirs** are figures of the publication named there, copied from it and not measured here: another model, "
-    "other seeds, other times. They are means over the tasks that have an outcome here, too, where the publication has them by "
+    "Columns with **theirs** are figures of the publication named there, copied from it and not "
+    "measured here: another model, "
+    "other seeds, other times. They are means over the tasks that have an outcome here, too, "
+    "where the publication has them by "
     "task; in brackets stands over how many, where that is another number than ours."
 )
 
 _COUNTED = {
     "mt-mind2web": (
-        "Ele. Acc and Op. F1 are means over turns of the mean over a turn's steps; SSR is the mean over conversations of the "
-        "share of steps that are right, and TSR that of the share of turns whose steps are all right (MT-Mind2Web)."
+        "Ele. Acc and Op. F1 are means over turns of the mean over a turn's steps; SSR is the "
+        "mean over conversations of the "
+        "share of steps that are right, and TSR that of the share of turns whose steps are all "
+        "right (MT-Mind2Web)."
     ),
     "mind2web": (
-        "All figures are means over tasks: of the mean over a task's steps, and SR of whether all its steps are right "
+        "All figures are means over tasks: of the mean over a task's steps, and SR of whether all "
+        "its steps are right "
         "(Mind2Web)."
     ),
 }
 _MARKED = {
-    "generation": "Any positive is the right element; words of the operation that are a single punctuation mark do not count.",
-    "multi-choice": "Any positive is the right element; words of the operation that are a single punctuation mark count.",
-    "synapse": "Only the first positive is the right element, and actions are read from their text.",
+    "generation": (
+        "Any positive is the right element; words of the operation that are a single "
+        "punctuation mark do not count."
+    ),
+    "multi-choice": (
+        "Any positive is the right element; words of the operation that are a single "
+        "punctuation mark count."
+    ),
+    "synapse": (
+        "Only the first positive is the right element, and actions are read from their text."
+    ),
 }
 _MATCHED = {
-    "parsed": "A step is right when operation, element and value are, as in the paper for trained models.",
-    "exact_text": "A step is right when its text is the recorded one to the letter, as in the paper for GPT models.",
+    "parsed": (
+        "A step is right when operation, element and value are, as in the paper for trained models."
+    ),
+    "exact_text": (
+        "A step is right when its text is the recorded one to the letter, as in the "
+        "paper for GPT models."
+    ),
 }
 _HOW_MARKED = (
-    "A step without a positive among the best {top} candidates is wrong, whatever was done. Every step is asked for as if "
-    "those before it had been right. Intervals are 95 %: conversations are redrawn (bootstrap; with fewer than 20 Student's "
-    "t on log odds, leaving out one at a time; where all are alike, Wilson's with a trial a conversation)."
+    "A step without a positive among the best {top} candidates is wrong, whatever was done. Every "
+    "step is asked for as if "
+    "those before it had been right. Intervals are 95 %: conversations are redrawn (bootstrap; "
+    "with fewer than 20 Student's "
+    "t on log odds, leaving out one at a time; where all are alike, Wilson's with a trial a "
+    "conversation)."
 )
-_THEIR_ROWS = "Rows with **theirs** are figures of the publication named below, copied from it and not measured here."
+_THEIR_ROWS = (
+    "Rows with **theirs** are figures of the publication named below, copied from it "
+    "and not measured here."
+)
 
 
 def write_bench(folder: Path, bench: Bench | RecordedBench) -> None:
@@ -83,7 +122,9 @@ def write_bench(folder: Path, bench: Bench | RecordedBench) -> None:
     Raises:
         UsageError: The files cannot be written.
     """
-    write_output(folder / FIGURES, msgspec.json.format(msgspec.json.encode(bench), indent=1).rstrip() + b"\n")
+    write_output(
+        folder / FIGURES, msgspec.json.format(msgspec.json.encode(bench), indent=1).rstrip() + b"\n"
+    )
     write_output(folder / TABLES, bench_text(bench).encode())
     write_output(folder / PICTURE, bench_picture(bench).encode())
 
@@ -99,7 +140,12 @@ def bench_text(bench: Bench | RecordedBench) -> str:
     """
     if isinstance(bench, RecordedBench):
         return _recorded_text(bench)
-    parts = [f"# {cell_text(bench.agent)} on {bench.benchmark}", played_text(bench), *_settings(bench), *_unreadable(bench)]
+    parts = [
+        f"# {cell_text(bench.agent)} on {bench.benchmark}",
+        played_text(bench),
+        *_settings(bench),
+        *_unreadable(bench),
+    ]
     parts.append(_SUCCESS[bench.benchmark])
     parts.append(_HOW.format(clusters=_CLUSTERS[bench.benchmark]))
     parts += [_TRIALS] if bench.trials[-1] > 1 else []
@@ -111,7 +157,10 @@ def bench_text(bench: Bench | RecordedBench) -> str:
         columns = section.columns if any(row.theirs for row in section.tasks) else ()
         parts += [
             f"## Tasks, list of {section.title}" if section.columns else "## Tasks",
-            table_text(_head(bench, columns, "task", "category"), (_task_cells(row, told) for row in section.tasks)),
+            table_text(
+                _head(bench, columns, "task", "category"),
+                (_task_cells(row, told) for row in section.tasks),
+            ),
         ]
     if not bench.sections:
         parts.append("None of the tasks that were played is on these lists.")
@@ -127,7 +176,8 @@ def played_text(bench: Bench) -> str:
     if bench.missing:
         reasons = ", ".join(f"{n} {reason}" for reason, n in bench.missing.items())
         words += (
-            f" Without an outcome: {sum(bench.missing.values())} ({reasons}); these count neither as success nor as failure."
+            f" Without an outcome: {sum(bench.missing.values())} ({reasons}); these count "
+            "neither as success nor as failure."
         )
     return words
 
@@ -136,12 +186,15 @@ def summary_text(bench: Bench | RecordedBench) -> str:
     """What was played, and the tables by category alone."""
     if isinstance(bench, RecordedBench):
         return _recorded_summary(bench)
-    tables = [f"{_heading(section)}:\n\n{_categories(bench, section)}" for section in bench.sections]
+    tables = [
+        f"{_heading(section)}:\n\n{_categories(bench, section)}" for section in bench.sections
+    ]
     return "\n\n".join([played_text(bench), *_settings(bench), *_unreadable(bench), *tables])
 
 
 def bench_picture(bench: Bench | RecordedBench) -> str:
-    """Draws success by category after the last trial, with 95 % intervals, and the published figures.
+    """Draws success by category after the last trial, with 95 % intervals, and the published
+    figures.
 
     Args:
         bench: The figures.
@@ -155,7 +208,13 @@ def bench_picture(bench: Bench | RecordedBench) -> str:
     several = len(bench.sections) > 1
     names = [f"{section.title}: {row.name}" if several else row.name for section, row in rows]
     ours = [
-        PlotPoint(i, share.success, share.low or 0.0, 1.0 if share.high is None else share.high, _over(row))
+        PlotPoint(
+            i,
+            share.success,
+            share.low or 0.0,
+            1.0 if share.high is None else share.high,
+            _over(row),
+        )
         for i, (_, row) in enumerate(rows)
         if (share := row.success[-1]).success is not None
     ]
@@ -165,21 +224,30 @@ def bench_picture(bench: Bench | RecordedBench) -> str:
             points = [
                 PlotPoint(i, figure.success, figure.success, figure.success, _theirs_over(figure))
                 for i, (of_row, row) in enumerate(rows)
-                if of_row is section and at < len(row.theirs) and (figure := row.theirs[at]) is not None
+                if of_row is section
+                and at < len(row.theirs)
+                and (figure := row.theirs[at]) is not None
             ]
             lines.append(PlotLine(f"theirs: {_named(section, column)}, {column.model}", points))
     return row_chart(f"Success on {bench.benchmark}, by category", names, lines)
 
 
 def _settings(bench: Bench | RecordedBench) -> Iterator[str]:
-    """What held of the settings that the agent's paper names, and which options the agent was given."""
-    held = ((name, bench.settings.get(key)) for name, key in (("Settings", "in_force"), ("Options of the agent", "options")))
+    """What held of the settings that the agent's paper names, and which options the agent was
+    given.
+    """
+    held = (
+        (name, bench.settings.get(key))
+        for name, key in (("Settings", "in_force"), ("Options of the agent", "options"))
+    )
     if told := "; ".join(f"{name}: {settings_text(values)}" for name, values in held if values):
         yield f"{cell_text(told)}."
 
 
 def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
-    """How many replies could not be read, and the first of them; nothing where the agent does not tell."""
+    """How many replies could not be read, and the first of them; nothing where the agent does not
+    tell.
+    """
     rows = [bench.overall] if isinstance(bench, Bench) else [split.all for split in bench.splits]
     replies = sum((row.replies for row in rows), start=ReplyFigures())
     if not replies.calls:
@@ -194,7 +262,11 @@ def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
 
 def _count_cell(replies: ReplyFigures) -> str:
     """`3 of 120 (2.5%)`; a dash where no reply was read."""
-    return f"{replies.unreadable} of {replies.calls} ({replies.unreadable / replies.calls:.1%})" if replies.calls else "-"
+    return (
+        f"{replies.unreadable} of {replies.calls} ({replies.unreadable / replies.calls:.1%})"
+        if replies.calls
+        else "-"
+    )
 
 
 def _cited(text: str) -> str:
@@ -223,15 +295,38 @@ def _about(section: Section) -> Iterator[str]:
 
 
 def _head(bench: Bench, columns: Sequence[Column], *first: str) -> list[str]:
-    success = ["success"] if bench.trials == (1,) else [f"success, T={trials}" for trials in bench.trials]
-    ours = [*first, *success, *_told(bench), "without outcome", "unreadable", "actions", "calls", "tokens", "USD"]
+    success = (
+        ["success"] if bench.trials == (1,) else [f"success, T={trials}" for trials in bench.trials]
+    )
+    ours = [
+        *first,
+        *success,
+        *_told(bench),
+        "without outcome",
+        "unreadable",
+        "actions",
+        "calls",
+        "tokens",
+        "USD",
+    ]
     return [*ours, *(f"**theirs**: {cell_text(column.name)}" for column in columns)]
 
 
 def _told(bench: Bench) -> list[str]:
-    """Which of the columns that only some benchmarks have are known of all rows: `reward 1`, `progress`."""
-    rows = [row for section in bench.sections for row in (*section.categories, *section.tasks) if row.success[-1].decided]
-    return [name for name, share in _SHARES.items() if rows and all(share(row) is not None for row in rows)]
+    """Which of the columns that only some benchmarks have are known of all rows: `reward 1`,
+    `progress`.
+    """
+    rows = [
+        row
+        for section in bench.sections
+        for row in (*section.categories, *section.tasks)
+        if row.success[-1].decided
+    ]
+    return [
+        name
+        for name, share in _SHARES.items()
+        if rows and all(share(row) is not None for row in rows)
+    ]
 
 
 def _category_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
@@ -244,7 +339,10 @@ def _category_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
 
 def _task_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
     yield from (cell_text(row.name), cell_text(row.category) or "-")
-    yield from (f"{_share_cell(share)}, of {share.decided}" if share.decided else "-" for share in row.success)
+    yield from (
+        f"{_share_cell(share)}, of {share.decided}" if share.decided else "-"
+        for share in row.success
+    )
     yield from _told_cells(row, told)
     yield from _spent(row)
     yield from (_theirs_cell(figure, 1) for figure in row.theirs)
@@ -258,12 +356,21 @@ def _told_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
 def _spent(row: BenchRow) -> Iterator[str]:
     yield str(row.success[-1].missing)
     yield _count_cell(row.replies)
-    for mean, form in ((row.actions, ".2f"), (row.calls, ".2f"), (row.tokens, ".0f"), (row.usd, ".5f")):
+    for mean, form in (
+        (row.actions, ".2f"),
+        (row.calls, ".2f"),
+        (row.tokens, ".0f"),
+        (row.usd, ".5f"),
+    ):
         yield "-" if mean is None else format(mean, form)
 
 
 def _share_cell(share: BenchShare) -> str:
-    return "-" if share.success is None else f"{share.success:.1%} ({share.low:.1%} to {share.high:.1%})"
+    return (
+        "-"
+        if share.success is None
+        else f"{share.success:.1%} ({share.low:.1%} to {share.high:.1%})"
+    )
 
 
 def _theirs_cell(figure: Theirs | None, tasks: int) -> str:
@@ -296,13 +403,20 @@ def _count(number: int | None, word: str) -> str:
 
 def _recorded_text(bench: RecordedBench) -> str:
     """How to read the figures on recorded steps, and tables by split, turn and website."""
-    parts = [f"# {cell_text(bench.agent)} on recorded steps", _recorded_summary(bench), _COUNTED[bench.counting]]
+    parts = [
+        f"# {cell_text(bench.agent)} on recorded steps",
+        _recorded_summary(bench),
+        _COUNTED[bench.counting],
+    ]
     parts += [_MATCHED[bench.marking.step_match]] if bench.marking.scheme == "synapse" else []
     parts += [_MARKED[bench.marking.scheme], _HOW_MARKED.format(top=bench.marking.top)]
     parts += [_THEIR_ROWS] if any(split.theirs for split in bench.splits) else []
     for split in bench.splits:
         recall = ", ".join(f"{share:.1%} at {k}" for k, share in split.ranking.recall.items())
-        parts += [f"## {cell_text(split.name)}: micro, turns and websites", f"Candidates: recall {recall}."]
+        parts += [
+            f"## {cell_text(split.name)}: micro, turns and websites",
+            f"Candidates: recall {recall}.",
+        ]
         ours = ["ours", _count_cell(split.all.replies), *_figure_cells(split.all, "micro")]
         parts.append(table_text(["over all steps", "unreadable", *METRICS["micro"]], [ours]))
         rows = split.by_turn if bench.counting == "mt-mind2web" else ()
@@ -328,17 +442,25 @@ def _recorded_summary(bench: RecordedBench) -> str:
             words,
             *_settings(bench),
             *_unreadable(bench),
-            *(f"{cell_text(split.name)}:\n\n{_split_table(split, bench)}" for split in bench.splits),
+            *(
+                f"{cell_text(split.name)}:\n\n{_split_table(split, bench)}"
+                for split in bench.splits
+            ),
         ]
     )
 
 
 def _recorded_picture(bench: RecordedBench) -> str:
-    """The picture: the share of steps that are right, by the turn of the conversation, a line for each split."""
+    """The picture: the share of steps that are right, by the turn of the conversation, a line for
+    each split.
+    """
     lines = [
-        PlotLine(split.name, [point for row in split.by_turn if (point := _point(row)) is not None]) for split in bench.splits
+        PlotLine(split.name, [point for row in split.by_turn if (point := _point(row)) is not None])
+        for split in bench.splits
     ]
-    return line_chart(f"{bench.agent}: steps right, by turn", "turn of the conversation", lines, whole=True)
+    return line_chart(
+        f"{bench.agent}: steps right, by turn", "turn of the conversation", lines, whole=True
+    )
 
 
 def _point(row: Figures) -> PlotPoint | None:
@@ -354,10 +476,22 @@ def _split_table(split: Split, bench: RecordedBench) -> str:
     best_element = _figure_cell(best.figures[bench.counting]["Ele. Acc"])
     rows = [
         [
-            *(cell_text(bench.agent), str(split.all.turns), str(split.all.missing), _count_cell(split.all.replies)),
+            *(
+                cell_text(bench.agent),
+                str(split.all.turns),
+                str(split.all.missing),
+                _count_cell(split.all.replies),
+            ),
             *_figure_cells(split.all, bench.counting),
         ],
-        ["the best candidate", str(best.turns), "0", "-", best_element, *["-"] * (len(metrics) - 1)],
+        [
+            "the best candidate",
+            str(best.turns),
+            "0",
+            "-",
+            best_element,
+            *["-"] * (len(metrics) - 1),
+        ],
     ]
     for row in split.theirs:
         name = f"**theirs**: {cell_text(row.name)} ({cell_text(row.model)})"
@@ -375,7 +509,11 @@ def _figure_cells(row: Figures, counting: Counting) -> Iterator[str]:
 
 
 def _figure_cell(figure: StepFigure) -> str:
-    return "-" if figure.share is None else f"{figure.share:.1%} ({figure.low:.1%} to {figure.high:.1%})"
+    return (
+        "-"
+        if figure.share is None
+        else f"{figure.share:.1%} ({figure.low:.1%} to {figure.high:.1%})"
+    )
 
 
 def _printed(figures: Mapping[str, float], metric: str) -> str:

@@ -1,4 +1,6 @@
-"""What a policy answers, read: `REASON:` and `ACTION:`, and actions such as `click [7]`, `find_order [305]`, `CLICK 44`."""
+"""What a policy answers, read: `REASON:` and `ACTION:`, and actions such as `click [7]`,
+`find_order [305]`, `CLICK 44`.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,46 @@ from prill.papers.replies import (
 )
 from prill.types import Action
 
-__all__ = ["PolicyCall", "UnreadableActionError", "read_call", "read_environment_action", "read_reply"]
-_WORDS = "ACTION|Action|action|Acción|ACCIÓN|Acci[oó]n|Aktion|AKTION|Azione|Ação|Действие|动作|操作|行动|アクション|행동|액션"
+__all__ = [
+    "PolicyCall",
+    "UnreadableActionError",
+    "read_call",
+    "read_environment_action",
+    "read_reply",
+]
+_WORDS = "ACTION|Action|action|Acción|ACCIÓN|Acci[oó]n|Aktion|AKTION|Azione|Ação|Действие|动作|操作|行动|アクション|행동|액션"  # noqa: E501
 _MARK = rf"(?:(?:next|Next|NEXT|final|Final|FINAL|my|My|chosen|Chosen)\s+)?(?:{_WORDS})"
 _ACTION = re.compile(
-    rf"^[ \t>*_#`•-]*(?:\d+[.)][ \t]*)?{_MARK}(?:[*_`]*[ \t]*[:：][*_`]*|[*_`]*[ \t]*$)|^[ \t]*<action>", re.MULTILINE
+    rf"^[ \t>*_#`•-]*(?:\d+[.)][ \t]*)?{_MARK}(?:[*_`]*[ \t]*[:：][*_`]*|[*_`]*[ \t]*$)|^[ \t]*<action>",  # noqa: E501
+    re.MULTILINE,
 )
 _INLINE = re.compile(r"\**\bACTION\b\**\s*:\**")
 _IN_PROSE = re.compile(
-    r"\b(?:action|step|answer|move)\b(?: (?:is|would be|should be|will be|to take is))?\s*:?\s+", re.IGNORECASE
+    r"\b(?:action|step|answer|move)\b(?: (?:is|would be|should be|will be|to take is))?\s*:?\s+",
+    re.IGNORECASE,
 )
 _WHY = "REASON(?:ING)?|Reason(?:ing)?|THOUGHT|Thought|Grund|Razón|Raison|理由|原因"
-_REASON = re.compile(rf"^[ \t>*_#`-]*(?:{_WHY})[*_`]*\s*[:：][*_`]*|\**\bREASON\b\**\s*:\**", re.MULTILINE)
+_REASON = re.compile(
+    rf"^[ \t>*_#`-]*(?:{_WHY})[*_`]*\s*[:：][*_`]*|\**\bREASON\b\**\s*:\**", re.MULTILINE
+)
 # An action as it is to be written, which prose is not: brackets or, in the older surface, capitals.
 _STRICT = re.compile(
-    r"[a-zA-Z]\w*[ \t]*\[.*\]\W*|(?:go_back|go_forward|new_tab|close_tab|stop|DONE)\W*|[A-Z_]{3,}[ \t]+\S.*", re.DOTALL
+    r"[a-zA-Z]\w*[ \t]*\[.*\]\W*|(?:go_back|go_forward|new_tab|close_tab|stop|DONE)\W*|[A-Z_]{3,}[ \t]+\S.*",  # noqa: E501
+    re.DOTALL,
 )
 _MAX_IN_PROSE = 50
-_ELEMENT = ("id", "element_id", "element", "ref", "target", "number", "index", "bid", "node_id", "element_number")
+_ELEMENT = (
+    "id",
+    "element_id",
+    "element",
+    "ref",
+    "target",
+    "number",
+    "index",
+    "bid",
+    "node_id",
+    "element_number",
+)
 _VERB = re.compile(r"([A-Za-z]\w*)\s*(.*)", re.DOTALL)
 _QUOTED_END = re.compile(r"\"([^\"]*)\"\s*\Z")
 _PLAIN_QUOTED = re.compile(r"\"([^\"\[\]]*)\"|'([^'\[\]]*)'")
@@ -60,9 +84,10 @@ class PolicyCall:
 def read_reply(reply: str) -> tuple[str | None, str | None]:
     """The reason, and the action as it is written; None for what is not there.
 
-    The action stands after `ACTION:` at the start of a line, else after it anywhere: the first line, or as much more as closes
-    its brackets; the same words inside of an action, as in a text that is typed, are part of that. Without the word, it is a
-    tool call, or the one action that has a line or back-ticks of its own. What a model thinks to itself is left out.
+    The action stands after `ACTION:` at the start of a line, else after it anywhere: the first
+    line, or as much more as closes its brackets; the same words inside of an action, as in a text
+    that is typed, are part of that. Without the word, it is a tool call, or the one action that has
+    a line or back-ticks of its own. What a model thinks to itself is left out.
 
     Raises UnreadableReplyError for two actions that differ.
     """
@@ -76,12 +101,16 @@ def read_reply(reply: str) -> tuple[str | None, str | None]:
         written = one_answer(calls) or one_answer(_in_prose(text))
         before = "" if calls else text.partition(written)[0] if written else before
     found = _REASON.search(before)
-    thought = (before[found.end() :] if found else before if written else "").strip().strip("`").strip() or None
+    thought = (before[found.end() :] if found else before if written else "").strip().strip(
+        "`"
+    ).strip() or None
     return thought, written
 
 
 def _marked(text: str, mark: re.Pattern[str]) -> tuple[list[str], str]:
-    """What stands after the marks, and what stands before the action: where several stand there, those that are actions."""
+    """What stands after the marks, and what stands before the action: where several stand there,
+    those that are actions.
+    """
     found: list[tuple[str, int]] = []
     end = 0
     for one in mark.finditer(text):
@@ -102,7 +131,8 @@ def _bare(written: str) -> str:
     written = re.sub(r"^(?:[*_`]+|[-•][ \t]+)+|[*_`]+$", "", written).strip()
     if len(written) > 1 and written[0] == written[-1] and written[0] in "\"'":
         written = written[1:-1].strip()
-    elif written[-1:] in ('"', "'") and written.count(written[-1]) == 1:  # the one before it was passed over
+    # the one before it was passed over
+    elif written[-1:] in ('"', "'") and written.count(written[-1]) == 1:
         written = written[:-1].strip()
     call = python_call(written)
     return _called(call) if call else written
@@ -117,7 +147,9 @@ def _called(call: ToolCall) -> str:
 
 
 def _in_prose(text: str) -> list[str]:
-    """The actions that have a line or back-ticks of their own, or stand after `the next action is`."""
+    """The actions that have a line or back-ticks of their own, or stand after `the next action
+    is`.
+    """
     said = asserted_text(text)
     rests = [said[start.end() :] for start in islice(_IN_PROSE.finditer(said), _MAX_IN_PROSE)]
     spans = [*map(plain_line, without_fences(text).splitlines()), *ticked_spans(said)]
@@ -127,7 +159,9 @@ def _in_prose(text: str) -> list[str]:
 
 
 def _only_brackets(span: str) -> bool:
-    """Whether no word stands behind the first bracket but in brackets: what is mentioned in a sentence is no action."""
+    """Whether no word stands behind the first bracket but in brackets: what is mentioned in a
+    sentence is no action.
+    """
     depth, outside = 0, ""
     for character in span[span.find("[") :] if "[" in span else "":
         depth += (character == "[") - (character == "]")
@@ -138,11 +172,14 @@ def _only_brackets(span: str) -> bool:
 def read_call(text: str) -> PolicyCall:
     """The action that is written in either surface: `type [11] [New York]`, `TYPE 11 "New York"`.
 
-    A bracket is closed by its own: arguments may hold brackets. Raises UnreadableActionError for a text without a verb.
+    A bracket is closed by its own: arguments may hold brackets. Raises UnreadableActionError for a
+    text without a verb.
     """
     match = _VERB.fullmatch(text.strip())
     if match is None:
-        raise UnreadableActionError(f"{excerpt(text)} is no action: an action begins with a verb, as in click [7]")
+        raise UnreadableActionError(
+            f"{excerpt(text)} is no action: an action begins with a verb, as in click [7]"
+        )
     written, rest = match[1], match[2].strip()
     verb = _OLD_VERBS.get(written.lower(), written.lower())
     if rest.startswith("["):
@@ -156,7 +193,8 @@ def read_call(text: str) -> PolicyCall:
 
 
 def read_environment_action(call: PolicyCall, *, enter: bool) -> Action:
-    """The action for a browser: `target` is `[number]`. A note does nothing; `enter`: `type` presses Enter unless told not to.
+    """The action for a browser: `target` is `[number]`. A note does nothing; `enter`: `type`
+    presses Enter unless told not to.
 
     Raises UnreadableActionError for what lacks an element, or is not written as such an action is.
     """
@@ -171,14 +209,21 @@ def read_environment_action(call: PolicyCall, *, enter: bool) -> Action:
 
 
 def _bracketed(text: str) -> list[str]:
-    """What stands in each pair of brackets at the top; one that is never closed holds the rest, up to the last bracket."""
+    """What stands in each pair of brackets at the top; one that is never closed holds the rest, up
+    to the last bracket.
+    """
     found: list[str] = []
     while text.startswith("["):
         end = _closing(text)
         if end is None:
             return [*found, text[1:].removesuffix("]")]
-        # A bracket too many, as in `type [5] [well :] done]`, is a part of the text; after a number nothing is.
-        while not text[1:end].isdecimal() and _open_left(rest := text[end + 1 :].lstrip()) and not rest.startswith("["):
+        # A bracket too many, as in `type [5] [well :] done]`, is a part of the text; after a number
+        # nothing is.
+        while (
+            not text[1:end].isdecimal()
+            and _open_left(rest := text[end + 1 :].lstrip())
+            and not rest.startswith("[")
+        ):
             end = text.index("]", end + 1)
         found.append(text[1:end])
         text = text[end + 1 :].lstrip()
@@ -201,7 +246,9 @@ def _closing(text: str) -> int | None:
 
 
 def _unquoted(verb: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """`type [5] ["tea"]` types tea: models copy the quotes of the objective. With a third bracket it is left as it is."""
+    """`type [5] ["tea"]` types tea: models copy the quotes of the objective. With a third bracket
+    it is left as it is.
+    """
     if verb == "type" and len(arguments) == 2 and (inner := _PLAIN_QUOTED.fullmatch(arguments[1])):
         return arguments[0], inner[1] if inner[1] is not None else inner[2]
     return arguments

@@ -1,4 +1,6 @@
-"""The lines in which actions are planned: `click id=5`, `enter "text" to id=7`, `press ARROWDOWN x 3`, `hold CTRL`."""
+"""The lines in which actions are planned: `click id=5`, `enter "text" to id=7`,
+`press ARROWDOWN x 3`, `hold CTRL`.
+"""
 
 from __future__ import annotations
 
@@ -45,20 +47,28 @@ _QUOTED = re.compile(r'"([^"]*)"')
 _INTO = re.compile(r"\s+(?:to|into|in)\s+id\s*=\s*\d+\W*$")
 _TIMES = re.compile(r"\s+x\s+(\d+)$", re.IGNORECASE)
 _ARROW = re.compile(r"^(UP|DOWN|LEFT|RIGHT)ARROW$")
-_LABELS = "answer|actions?|plan|antwort|aktion(?:en)?|respuesta|acci[oó]n(?:es)?|réponse|答案|动作|操作"
-_LABEL = re.compile(rf"^(?:(?:next |final )?(?:{_LABELS})\s*\d*|\d+(?:st|nd|rd|th) action)\s*[:：]\s*", re.IGNORECASE)
+_LABELS = (
+    "answer|actions?|plan|antwort|aktion(?:en)?|respuesta|acci[oó]n(?:es)?|réponse|答案|动作|操作"
+)
+_LABEL = re.compile(
+    rf"^(?:(?:next |final )?(?:{_LABELS})\s*\d*|\d+(?:st|nd|rd|th) action)\s*[:：]\s*",
+    re.IGNORECASE,
+)
 _OTHER_PLAN = re.compile(
-    r"\balternative(?:ly)?\b|\b(?:option|plan|variant) (?:2|b)\b|\banother (?:plan|option|way)\b|^[^\w\n]*or[^\w\n]*$",
+    r"\balternative(?:ly)?\b|\b(?:option|plan|variant) (?:2|b)\b|\banother (?:plan|option|way)\b|^[^\w\n]*or[^\w\n]*$",  # noqa: E501
     re.IGNORECASE | re.MULTILINE,
 )
-_NO_MORE = r"(?:there (?:is|are) )?no (?:(?:further|more|other|additional) )?(?:actions?|steps?)(?: .*)?"
-_ALL_DONE = r"the (?:task|goal) (?:is|has been) (?:already )?(?:complete|completed|done|finished|reached|achieved).*"
+_NO_MORE = (
+    r"(?:there (?:is|are) )?no (?:(?:further|more|other|additional) )?(?:actions?|steps?)(?: .*)?"
+)
+_ALL_DONE = r"the (?:task|goal) (?:is|has been) (?:already )?(?:complete|completed|done|finished|reached|achieved).*"  # noqa: E501
 _NOTHING = re.compile(
-    rf"\W*(?:eod|none|n/?a|done|finished|nothing(?: (?:is )?left)?(?: to (?:do|be done))?|{_NO_MORE}|{_ALL_DONE})\W*",
+    rf"\W*(?:eod|none|n/?a|done|finished|nothing(?: (?:is )?left)?(?: to (?:do|be done))?|{_NO_MORE}|{_ALL_DONE})\W*",  # noqa: E501
     re.IGNORECASE,
 )
 _GREETING = re.compile(
-    r"(?:sure|okay|ok|certainly|of course|here|notes?|explanation|reasoning|plan|actions?|thought)\b", re.IGNORECASE
+    r"(?:sure|okay|ok|certainly|of course|here|notes?|explanation|reasoning|plan|actions?|thought)\b",  # noqa: E501
+    re.IGNORECASE,
 )
 _ELEMENT = ("id", "element_id", "element", "ref", "target", "number", "index", "bid", "node_id")
 _TARGET = re.compile(r'^<[^>]*data-wob_ref="(\d+)"')
@@ -68,7 +78,9 @@ _MAX_UNQUOTED = 4  # words to type that stand without quotes: more are a sentenc
 
 @dataclass(frozen=True, slots=True)
 class PlannedOrder:
-    """One line, read. `ref` is None where it names no element; `text` is what is typed, or the keys."""
+    """One line, read. `ref` is None where it names no element; `text` is what is typed, or the
+    keys.
+    """
 
     kind: Kind
     ref: str | None = None
@@ -79,11 +91,13 @@ class PlannedOrder:
 def planned_lines(reply: str) -> list[str]:
     """The action lines of a reply, in order; none where it says that nothing is left to do.
 
-    Of what chat models write around them, nothing stays: numbering, fences, sentences before and after. Calls as JSON or Python
-    become lines. Lines that scroll are left out: they would renumber nothing that is shown and change what is not. A line that
-    is short, and no action, stays, for a plan is carried out as it is written.
+    Of what chat models write around them, nothing stays: numbering, fences, sentences before and
+    after. Calls as JSON or Python become lines. Lines that scroll are left out: they would renumber
+    nothing that is shown and change what is not. A line that is short, and no action, stays, for a
+    plan is carried out as it is written.
 
-    Raises UnreadableReplyError where it has neither an action nor the word for the end, or two plans.
+    Raises UnreadableReplyError where it has neither an action nor the word for the end, or two
+    plans.
     """
     text = visible_text(reply)
     said, end, _ = re.compile(re.escape(_END), re.IGNORECASE).sub(_END, text).partition(_END)
@@ -97,7 +111,10 @@ def planned_lines(reply: str) -> list[str]:
         return []
     if not any(map(_is_prose, left)):
         return left
-    raise UnreadableReplyError(f'the reply has no action line, such as click id=5, and no {_END} for "nothing is left to do"')
+    raise UnreadableReplyError(
+        f'the reply has no action line, such as click id=5, and no {_END} for "nothing is left to '
+        'do"'
+    )
 
 
 def _readings(said: str) -> Iterator[list[str]]:
@@ -123,7 +140,9 @@ def _called(call: ToolCall) -> str:
     if re.search(r"\W", call.name):
         return _as_line(plain_line(call.name))
     kind = _KINDS.get(call.name.removesuffix("_element").removesuffix("_key"))
-    unnamed = [value for (key, _), value in zip(call.arguments, call.values(), strict=False) if not key]
+    unnamed = [
+        value for (key, _), value in zip(call.arguments, call.values(), strict=False) if not key
+    ]
     ref = call.get(*_ELEMENT) if kind in ("click", "type") else None
     text = call.get("text", "value", "content", "string", "input", "key", "keys", "characters")
     if kind == "click":
@@ -138,8 +157,12 @@ def _called(call: ToolCall) -> str:
             text = unnamed[0]
         return f'enter "{text}"' + ("" if ref is None else f" to id={_number(ref)}")
     key = text if text is not None else unnamed[0] if unnamed else ""
-    times = call.get("times", "count", "n", "repeat", "presses") or (unnamed[1] if len(unnamed) > 1 else None)
-    return f"{call.name.removesuffix('_key')} {key}" + (f" x {times}" if times and str(times) != "1" else "")
+    times = call.get("times", "count", "n", "repeat", "presses") or (
+        unnamed[1] if len(unnamed) > 1 else None
+    )
+    return f"{call.name.removesuffix('_key')} {key}" + (
+        f" x {times}" if times and str(times) != "1" else ""
+    )
 
 
 def _number(ref: object) -> str:
@@ -153,11 +176,18 @@ def _is_prose(line: str) -> bool:
         return False
     if _ID.search(line):
         return len(line.split()) > 5
-    return len(line.split()) > 4 or line[-1:] in ":.!?：。！？" or _GREETING.match(line) is not None or not line.isascii()
+    return (
+        len(line.split()) > 4
+        or line[-1:] in ":.!?：。！？"
+        or _GREETING.match(line) is not None
+        or not line.isascii()
+    )
 
 
 def whole_lines(cut: str) -> str:
-    """What was said in a reply that was cut: all but the line in which it was, where that is not the only one."""
+    """What was said in a reply that was cut: all but the line in which it was, where that is not
+    the only one.
+    """
     said, ended, _ = cut.partition(_END)
     return said if ended else said.rpartition("\n")[0] or said
 
@@ -183,14 +213,20 @@ def read_order(line: str) -> PlannedOrder:
         ref = _ID.search(after)
         if quote is None and ref is None and len(rest.split()) > _MAX_UNQUOTED:
             raise UnreadableActionError(
-                f'{excerpt(line)} does not say in double quotes what to enter, as in enter "tea" to id=7'
+                f'{excerpt(line)} does not say in double quotes what to enter, as in enter "tea" '
+                "to id=7"
             )
         return PlannedOrder(
-            "type", None if ref is None else ref[1], _INTO.sub("", rest).strip("'") if quote is None else quote[1]
+            "type",
+            None if ref is None else ref[1],
+            _INTO.sub("", rest).strip("'") if quote is None else quote[1],
         )
     if kind in ("press", "hold", "release") and rest:
         return _keys(kind, rest.rstrip(",.; "))
-    raise UnreadableActionError(f'{excerpt(line)} is no action; the actions are click, enter "…" to, press, hold and release')
+    raise UnreadableActionError(
+        f'{excerpt(line)} is no action; the actions are click, enter "…" to, press, hold and '
+        "release"
+    )
 
 
 def _keys(kind: Kind, rest: str) -> PlannedOrder:
@@ -198,7 +234,10 @@ def _keys(kind: Kind, rest: str) -> PlannedOrder:
     name = _TIMES.sub("", rest).strip("\"' ")
     squeezed = name.upper().replace(" ", "")
     keys = key_names(_ARROW.sub(r"ARROW\1", squeezed))
-    known = all(len(part) == 1 or not part.isupper() or re.fullmatch(r"F\d{1,2}", part) for part in keys.split("+"))
+    known = all(
+        len(part) == 1 or not part.isupper() or re.fullmatch(r"F\d{1,2}", part)
+        for part in keys.split("+")
+    )
     if kind != "press" and not known:
         raise UnreadableActionError(f"{excerpt(rest)} is no key that can be held")
     count = min(_MAX_TIMES, max(1, int(times[1]))) if times else 1
@@ -252,7 +291,11 @@ def number_in(line: str) -> str | None:
 
 def renumbered(line: str, number: str) -> str:
     """The line about the element with another number."""
-    return line if number_in(line) == number else format_line(parse_action(replace(read_order(line), ref=number)))
+    return (
+        line
+        if number_in(line) == number
+        else format_line(parse_action(replace(read_order(line), ref=number)))
+    )
 
 
 def clicked(line: str) -> str | None:

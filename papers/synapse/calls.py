@@ -1,4 +1,6 @@
-"""The calls that a model writes in a block of Python; sandbox.py runs the block, and agent.py carries the calls out."""
+"""The calls that a model writes in a block of Python; sandbox.py runs the block, and agent.py
+carries the calls out.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from prill.papers.replies import UnreadableReplyError, json_values, one_answer, plain_line, tool_calls, visible_text
+from prill.papers.replies import (
+    UnreadableReplyError,
+    json_values,
+    one_answer,
+    plain_line,
+    tool_calls,
+    visible_text,
+)
 
 # What each method takes; see prompts/system.md for what they do.
 METHODS: Mapping[str, str] = {
@@ -37,7 +46,9 @@ class Call:
 
 
 def recorded_call(text: str) -> Call | None:
-    """The call that was recorded as this text; None where it is not one call with a literal text."""
+    """The call that was recorded as this text; None where it is not one call with a literal
+    text.
+    """
     match = _RECORDED.fullmatch(text)
     if match is None or match[1] not in METHODS:
         return None
@@ -49,19 +60,26 @@ def recorded_call(text: str) -> Call | None:
 
 
 def read_block(reply: str) -> str:
-    """The block of calls in a reply: what is fenced, a tool call for each line, or lines of calls without a fence.
+    """The block of calls in a reply: what is fenced, a tool call for each line, or lines of calls
+    without a fence.
 
-    A fenced block without calls counts where there is no other. Raises UnreadableReplyError where there is none, and for two
-    that differ.
+    A fenced block without calls counts where there is no other. Raises UnreadableReplyError where
+    there is none, and for two that differ.
     """
     text = visible_text(reply)
-    blocks = [block for block in map(str.strip, (found[1] for found in _FENCE.finditer(text))) if block]
+    blocks = [
+        block for block in map(str.strip, (found[1] for found in _FENCE.finditer(text))) if block
+    ]
     calling = [block for block in blocks if _CALLING.search(block) and not _tool_block(block)]
-    if (block := one_answer(calling) or (blocks[0] if blocks and not _tool_block(text) else "")) != "":
+    if (
+        block := one_answer(calling) or (blocks[0] if blocks and not _tool_block(text) else "")
+    ) != "":
         return _without_prompt(block)
     if (written := _tool_block(text)) or (written := "" if "```" in text else _bare_lines(text)):
         return written
-    raise UnreadableReplyError("the reply has no block of calls: write them between triple back-ticks")
+    raise UnreadableReplyError(
+        "the reply has no block of calls: write them between triple back-ticks"
+    )
 
 
 def _without_prompt(block: str) -> str:
@@ -70,7 +88,9 @@ def _without_prompt(block: str) -> str:
 
 
 def _tool_block(text: str) -> str:
-    """The calls of a reply in JSON or XML, a line each, or the code that such a reply holds; empty without any."""
+    """The calls of a reply in JSON or XML, a line each, or the code that such a reply holds; empty
+    without any.
+    """
     lines = list[str]()
     for call in tool_calls(text):
         name = call.name.rpartition(".")[2]
@@ -78,14 +98,22 @@ def _tool_block(text: str) -> str:
             lines.append(str(Call(name, values[0])))
         elif _CALLING.match(call.name):
             lines.append(call.name)
-        elif isinstance(code := call.get("code", "python", "source", "script"), str) and _CALLING.search(code):
+        elif isinstance(
+            code := call.get("code", "python", "source", "script"), str
+        ) and _CALLING.search(code):
             lines.append(code)
-    codes = (str(value["code"]) for value in json_values(text) if isinstance(value, dict) and "code" in value)
+    codes = (
+        str(value["code"])
+        for value in json_values(text)
+        if isinstance(value, dict) and "code" in value
+    )
     return "\n".join(lines) or next((code for code in codes if _CALLING.search(code)), "")
 
 
 def _bare_lines(text: str) -> str:
-    """The lines that are calls, where the reply has no fence: each on its own, whatever marks a list."""
+    """The lines that are calls, where the reply has no fence: each on its own, whatever marks a
+    list.
+    """
     lines = [plain_line(line).strip() for line in text.splitlines()]
     calls = [line for line in lines if _CALLING.match(line)]
     whole = "\n".join(line for line in text.splitlines() if line.strip())
@@ -99,6 +127,8 @@ def _bare_lines(text: str) -> str:
 
 
 def first_block(reply: str) -> str:
-    """The first fenced block of a reply, without the word for its language; empty where there is none."""
+    """The first fenced block of a reply, without the word for its language; empty where there is
+    none.
+    """
     match = _FENCE.search(reply.rpartition("</think>")[2])
     return match[1].strip("\r\n") if match else ""

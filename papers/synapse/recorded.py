@@ -1,9 +1,11 @@
-"""Synapse on recorded pages (Mind2Web; arXiv 2306.07863): the next action, after the trajectories of similar tasks.
+"""Synapse on recorded pages (Mind2Web; arXiv 2306.07863): the next action, after the trajectories
+of similar tasks.
 
-The page is cut around its few best candidates. Earlier steps of the task are shown as they were recorded; those of training
-tasks that are alike come before. What the paper's code does otherwise: it shows the right element whatever its rank, which an
-agent cannot know (a step whose target is not among the best is not asked about, as there); and it looks up in the raw page what
-was cut out of `cleaned_html`, which stays lost here.
+The page is cut around its few best candidates. Earlier steps of the task are shown as they were
+recorded; those of training tasks that are alike come before. What the paper's code does otherwise:
+it shows the right element whatever its rank, which an agent cannot know (a step whose target is not
+among the best is not asked about, as there); and it looks up in the raw page what was cut out of
+`cleaned_html`, which stays lost here.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 _STOPS = ("Task:", "obs:")  # the paper's
-_SAID = re.compile(r"\b(CLICK|SELECT|TYPE)\s*\[(?:id\s*=\s*)?(\d+)\](?: ?\[([^\]]+)\])?", re.IGNORECASE)
+_SAID = re.compile(
+    r"\b(CLICK|SELECT|TYPE)\s*\[(?:id\s*=\s*)?(\d+)\](?: ?\[([^\]]+)\])?", re.IGNORECASE
+)
 _TICKED = re.compile(r"(`+)(?:\w+\n)?(.*?)\1", re.DOTALL)
 _FIXED = 0  # the seed that draws the exemplars that are the same for all tasks
 _PAST_SHOWN = 5  # actions that are told where trajectories are not shown
@@ -58,41 +62,66 @@ class RecordedSpec:
 
     mode: Annotated[
         Literal["full", "no_memory", "no_trajectory"],
-        Meta(description="trajectories of similar tasks, the same ones for all tasks, or single steps"),
+        Meta(
+            description="trajectories of similar tasks, the same ones for all tasks, or single "
+            "steps"
+        ),
     ] = "full"
     memory: Annotated[
-        Path | None, Meta(description="recorded training turns (JSON lines), or a folder with exemplars made of them")
+        Path | None,
+        Meta(
+            description="recorded training turns (JSON lines), or a folder with exemplars made of "
+            "them"
+        ),
     ] = None
     embedder: Annotated[
-        str, Meta(description="how tasks are compared: tfidf, minilm, local:DIR, or a model's name at an endpoint")
+        str,
+        Meta(
+            description="how tasks are compared: tfidf, minilm, local:DIR, or a model's name at "
+            "an endpoint"
+        ),
     ] = "tfidf"
-    embedder_url: Annotated[str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")] = None
+    embedder_url: Annotated[
+        str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")
+    ] = None
     exemplars: Annotated[int, Meta(ge=0, description="most trajectories that are shown")] = 3
-    order: Annotated[Literal["nearest_first", "nearest_last"], Meta(description="the order in which they are shown")] = (
-        "nearest_first"
-    )
-    k_current: Annotated[int, Meta(ge=1, description="best candidates around which the page is cut")] = 5
-    k_previous: Annotated[int, Meta(ge=1, description="the same for earlier pages and in the memory")] = 3
+    order: Annotated[
+        Literal["nearest_first", "nearest_last"],
+        Meta(description="the order in which they are shown"),
+    ] = "nearest_first"
+    k_current: Annotated[
+        int, Meta(ge=1, description="best candidates around which the page is cut")
+    ] = 5
+    k_previous: Annotated[
+        int, Meta(ge=1, description="the same for earlier pages and in the memory")
+    ] = 3
     context: Annotated[
         int | None,
-        Meta(ge=1, description="most tokens of a request and its reply, at four characters each (default: the window)"),
+        Meta(
+            ge=1,
+            description="most tokens of a request and its reply, at four characters each "
+            "(default: the window)",
+        ),
     ] = None
     step_match: Annotated[
         Literal["parsed", "exact_text"] | None,
         Meta(
-            description="a step is right when what it says is, or when its text is the same (default, as in the paper: parsed "
+            description="a step is right when what it says is, or when its text is the same "
+            "(default, as in the paper: parsed "
             "for a trained model, exact_text for others)"
         ),
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 100
-    repair: Annotated[bool, Meta(description="a reply without an action is asked for once more, with the error")] = False
+    repair: Annotated[
+        bool, Meta(description="a reply without an action is asked for once more, with the error")
+    ] = False
 
 
 class RecordedSynapse:
     """Says the next action on recorded pages (`prill.papers.mind2web.pages.state`).
 
-    Where no action is found in the reply it is of kind `none`. So it is, without a call, where there are no candidates, and
-    where page and earlier steps alone are too long.
+    Where no action is found in the reply it is of kind `none`. So it is, without a call, where
+    there are no candidates, and where page and earlier steps alone are too long.
     """
 
     def __init__(
@@ -100,10 +129,19 @@ class RecordedSynapse:
         model: LanguageModel,
         spec: RecordedSpec = RecordedSpec(),
         *,
-        opened: Annotated[ExemplarMemory | None, Meta(description="a memory that is open already, from Python")] = None,
+        opened: Annotated[
+            ExemplarMemory | None, Meta(description="a memory that is open already, from Python")
+        ] = None,
     ) -> None:
-        if spec.mode != "no_trajectory" and spec.exemplars and spec.memory is None and opened is None:
-            raise UsageError("synapse-mind2web shows training tasks: name recorded turns", parameters=("memory",))
+        if (
+            spec.mode != "no_trajectory"
+            and spec.exemplars
+            and spec.memory is None
+            and opened is None
+        ):
+            raise UsageError(
+                "synapse-mind2web shows training tasks: name recorded turns", parameters=("memory",)
+            )
         self.model, self.spec, self._opened = model, spec, opened
         self._nearest: list[Exemplar] | None = None
         self._seen: list[PageState] = []
@@ -113,7 +151,9 @@ class RecordedSynapse:
     @property
     def marking(self) -> Marking:
         """How the paper marks its steps."""
-        usual: Literal["parsed", "exact_text"] = "parsed" if is_trained(self.model) else "exact_text"
+        usual: Literal["parsed", "exact_text"] = (
+            "parsed" if is_trained(self.model) else "exact_text"
+        )
         return Marking("synapse", self.spec.k_current, self.spec.step_match or usual)
 
     def usual_settings(self, environment: str) -> dict[str, Any]:
@@ -143,8 +183,8 @@ class RecordedSynapse:
         return self._replies.report()
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidenceError for what is no state of a recorded page, InputError for a broken page, and
-        what the model raises.
+        """The next step. Raises NoEvidenceError for what is no state of a recorded page, InputError
+        for a broken page, and what the model raises.
         """
         try:
             state = read_state(observation.text or "")
@@ -155,12 +195,21 @@ class RecordedSynapse:
             return Step(observation, Action("none"))
         current = self._current(self._task.goal, state)
         window = await self._window()
-        if window is not None and count_tokens([_system_message(), *current]) + self.spec.max_tokens > window:
-            return Step(observation, Action("none"), "The page and the earlier steps are too long for the model.")
+        if (
+            window is not None
+            and count_tokens([_system_message(), *current]) + self.spec.max_tokens > window
+        ):
+            return Step(
+                observation,
+                Action("none"),
+                "The page and the earlier steps are too long for the model.",
+            )
         messages = await self._request(current, window)
         ask = partial(said_by, self.model, max_tokens=self.spec.max_tokens, prompt=_system().hash)
         try:
-            reply, action = await ask_readable(ask, messages, parse_action, self._replies, repair=self.spec.repair)
+            reply, action = await ask_readable(
+                ask, messages, parse_action, self._replies, repair=self.spec.repair
+            )
         except UnreadableReplyError as problem:
             return Step(observation, Action("none"), f"The reply could not be read: {problem}.")
         return Step(observation, action, until(reply, *_STOPS).strip() or None)
@@ -173,7 +222,10 @@ class RecordedSynapse:
         states = [read_state(step.observation.text or "") for step in trajectory.steps[: index + 1]]
         asked = [describe_step(step) for step in trajectory.steps[: index + 1]]
         if not asked[index].within(self.spec.k_current):
-            raise UnparsableError(f"step {index} of {trajectory.id}: its target is not among the best {self.spec.k_current}")
+            raise UnparsableError(
+                f"step {index} of {trajectory.id}: its target is not among the best "
+                f"{self.spec.k_current}"
+            )
         past = tuple(step.action.text for step in trajectory.steps[:index])
         targets = tuple(one.positives[0] if one.positives else "" for one in asked[:index])
         now = PageState(states[index].page, states[index].candidates, past, targets)
@@ -199,7 +251,11 @@ class RecordedSynapse:
         """With as many exemplars as fit: the first that does not ends it."""
         chosen: list[list[Message]] = []
         for block in await self._blocks():
-            whole = [_system_message(), *(message for one in [*chosen, block] for message in one), *current]
+            whole = [
+                _system_message(),
+                *(message for one in [*chosen, block] for message in one),
+                *current,
+            ]
             if window is not None and count_tokens(whole) + self.spec.max_tokens > window:
                 break
             chosen.append(block)
@@ -209,10 +265,16 @@ class RecordedSynapse:
 
     async def _blocks(self) -> list[list[Message]]:
         if self.spec.mode == "no_trajectory":
-            return [[_step_question(one.page, one.task, one.previous), _assistant(f"`{one.action}`")] for one in _examples()]
+            return [
+                [_step_question(one.page, one.task, one.previous), _assistant(f"`{one.action}`")]
+                for one in _examples()
+            ]
         if self._nearest is None:
             self._nearest = await self._chosen()
-        return [_messages(one.task, [(turn.observation or "", turn.action) for turn in one.steps]) for one in self._nearest]
+        return [
+            _messages(one.task, [(turn.observation or "", turn.action) for turn in one.steps])
+            for one in self._nearest
+        ]
 
     async def _chosen(self) -> list[Exemplar]:
         if not self.spec.exemplars:
@@ -223,7 +285,9 @@ class RecordedSynapse:
         first = self._seen[0]
         key = make_key(self._task, {"domain": first.domain, "subdomain": first.subdomain})
         near = await self.memory.nearest(key, self.spec.exemplars + 1)
-        return [exemplar for _, exemplar in near if exemplar.name != self._task.id][: self.spec.exemplars]
+        return [exemplar for _, exemplar in near if exemplar.name != self._task.id][
+            : self.spec.exemplars
+        ]
 
     async def _window(self) -> int | None:
         if self.spec.context is not None:
@@ -240,7 +304,9 @@ def parse_action(reply: str) -> Action:
     said = asserted_text(text)
     lines = [line for line in map(plain_line, text.splitlines()) if _SAID.fullmatch(line)]
     for spans in ([inside for _, inside in _TICKED.findall(said)], lines, [said]):
-        found = [(one[1].upper(), one[2], one[3] or "") for span in spans for one in _SAID.finditer(span)]
+        found = [
+            (one[1].upper(), one[2], one[3] or "") for span in spans for one in _SAID.finditer(span)
+        ]
         if (answer := one_answer(found, lambda one: _write(*one))) is not None:
             operation, id, value = answer
             return Action(operation.lower(), _write(*answer), target=id, value=value or None)
@@ -248,19 +314,28 @@ def parse_action(reply: str) -> Action:
         values = call.values()
         if call.name in ("click", "select", "type") and values and values[0].isdecimal():
             value = values[1] if len(values) > 1 and call.name != "click" else ""
-            return Action(call.name, _write(call.name.upper(), values[0], value), target=values[0], value=value or None)
+            return Action(
+                call.name,
+                _write(call.name.upper(), values[0], value),
+                target=values[0],
+                value=value or None,
+            )
         if _SAID.search(call.name):
             return parse_action(call.name)
     raise UnreadableReplyError("the reply has no action, such as `CLICK [12]`")
 
 
 def _write(operation: str, id: str, value: str) -> str:
-    """The action as the paper has it; the value of a click, which has none, counts as it was said."""
+    """The action as the paper has it; the value of a click, which has none, counts as it was
+    said.
+    """
     return f"{operation} [{id}]" + (f" [{value}]" if value else "")
 
 
 def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
-    """A recorded turn as it is shown to others: pages cut around the target and the best candidates. Raises InputError."""
+    """A recorded turn as it is shown to others: pages cut around the target and the best
+    candidates. Raises InputError.
+    """
     steps = []
     for i, step in enumerate(trajectory.steps):
         try:
@@ -268,23 +343,38 @@ def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
         except ValueError as problem:
             raise InputError(f"turn {trajectory.id!r}, step {i}: {problem}") from None
         target = asked.positives[0] if asked.positives else ""
-        text = f"Action: `{asked.text}` ({clean(step.action.text)})" if target else f"Action: ({clean(step.action.text)})"
+        text = (
+            f"Action: `{asked.text}` ({clean(step.action.text)})"
+            if target
+            else f"Action: ({clean(step.action.text)})"
+        )
         steps.append(ExemplarTurn(text, observation=_cut(state, target, k)))
     return Exemplar(
-        trajectory.id, make_key(trajectory.task, trajectory.metadata), trajectory.task.goal, tuple(steps), provenance="recorded"
+        trajectory.id,
+        make_key(trajectory.task, trajectory.metadata),
+        trajectory.task.goal,
+        tuple(steps),
+        provenance="recorded",
     )
 
 
-def build_memory(trajectories: Iterable[Trajectory], embedder: Embedder, k: int = 3) -> ExemplarMemory:
+def build_memory(
+    trajectories: Iterable[Trajectory], embedder: Embedder, k: int = 3
+) -> ExemplarMemory:
     """The memory of recorded training turns; `save` keeps it as a folder. Raises InputError."""
-    return ExemplarMemory([make_exemplar(trajectory, k) for trajectory in trajectories], embedder=embedder)
+    return ExemplarMemory(
+        [make_exemplar(trajectory, k) for trajectory in trajectories], embedder=embedder
+    )
 
 
 def make_key(task: Task, metadata: dict[str, object] | None = None) -> str:
-    """What tasks are compared by: site, domain, subdomain and goal, a line each; what is not known stays empty."""
+    """What tasks are compared by: site, domain, subdomain and goal, a line each; what is not known
+    stays empty.
+    """
     known = metadata or {}
     return (
-        f"Website: {task.site or ''}\nDomain: {known.get('domain') or ''}\nSubdomain: {known.get('subdomain') or ''}\n"
+        f"Website: {task.site or ''}\nDomain: {known.get('domain') or ''}\nSubdomain: "
+        f"{known.get('subdomain') or ''}\n"
         f"Task: {task.goal}"
     )
 
@@ -315,11 +405,15 @@ def _told(repr: str, target: str) -> str:
     operation, _, value = repr.rpartition(" -> ")[2].partition(": ")
     if not target:
         return f"Action: ({clean(repr)})"
-    return f"Action: `{said(operation if operation in ('TYPE', 'SELECT') else 'CLICK', target, value)}` ({clean(repr)})"
+    return f"Action: `{said(operation if operation in ('TYPE', 'SELECT') else 'CLICK', target, value)}` ({clean(repr)})"  # noqa: E501
 
 
-def _messages(goal: str, turns: Sequence[tuple[str, str]], page: str | None = None) -> list[Message]:
-    """A trajectory as a chat: pages by the user, actions by the assistant; at its end the page that is asked about."""
+def _messages(
+    goal: str, turns: Sequence[tuple[str, str]], page: str | None = None
+) -> list[Message]:
+    """A trajectory as a chat: pages by the user, actions by the assistant; at its end the page that
+    is asked about.
+    """
     pages = [page for page, _ in turns] + ([] if page is None else [page])
     messages = []
     for i, seen in enumerate(pages):
@@ -332,7 +426,10 @@ def _messages(goal: str, turns: Sequence[tuple[str, str]], page: str | None = No
 
 def _step_question(page: str, goal: str, past: Sequence[str]) -> Message:
     actions = "\n".join(clean(one) for one in past) or "None"
-    text = f"Observation:\n{quoted('page', page)}\nTask: {clean(goal)}\nPrevious actions:\n{actions}\nNext action:"
+    text = (
+        f"Observation:\n{quoted('page', page)}\nTask: {clean(goal)}\nPrevious "
+        f"actions:\n{actions}\nNext action:"
+    )
     return Message("user", (text,))
 
 

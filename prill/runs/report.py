@@ -36,20 +36,35 @@ class ReportConfig(Config):
 
     trajectories: TrajectoryFiles
     output: Annotated[str | Path, Meta(description="the page to write, such as report.html; or -")]
-    verdicts: Annotated[Sequence[str | Path], Meta(description="verdict files: the judges, side by side")] = ()
+    verdicts: Annotated[
+        Sequence[str | Path], Meta(description="verdict files: the judges, side by side")
+    ] = ()
     labels: Annotated[Sequence[str | Path], Meta(description="label files")] = ()
     source: SourceOption = None
     truth: TruthOption = "majority"
-    embed: Annotated[bool, Meta(description="put the images into the page instead of linking to them")] = False
-    transcripts: Annotated[bool, Meta(description="show what models were asked and answered")] = True
-    limit: Annotated[int | None, Meta(ge=1, description="show the first N trajectories only")] = None
-    threshold: Annotated[float | None, Meta(ge=0, le=1, description="the score to mark on the precision-recall curves")] = None
+    embed: Annotated[
+        bool, Meta(description="put the images into the page instead of linking to them")
+    ] = False
+    transcripts: Annotated[bool, Meta(description="show what models were asked and answered")] = (
+        True
+    )
+    limit: Annotated[int | None, Meta(ge=1, description="show the first N trajectories only")] = (
+        None
+    )
+    threshold: Annotated[
+        float | None,
+        Meta(ge=0, le=1, description="the score to mark on the precision-recall curves"),
+    ] = None
     calibration: Annotated[
-        Sequence[str | Path], Meta(description="calibrations of these judges: their thresholds are marked")
+        Sequence[str | Path],
+        Meta(description="calibrations of these judges: their thresholds are marked"),
     ] = ()
     by: Annotated[
         Sequence[str],
-        Meta(description="more to filter by besides site, agent, platform and truncated: task, or keys of the metadata"),
+        Meta(
+            description="more to filter by besides site, agent, platform and truncated: task, or "
+            "keys of the metadata"
+        ),
     ] = ()
     title: Annotated[str, Meta(description="what stands above the page")] = "prill report"
 
@@ -87,8 +102,15 @@ class ReportResult:
         if len(summary.missing) > _MAX_PROBLEMS:
             yield f"… and {len(summary.missing) - _MAX_PROBLEMS} more images that cannot be shown"
         if summary.outside:
-            yield f"{summary.outside} images lie outside the page's folder: they are found only from here; embed puts them in"
-        yield from (caution for name, overlap in summary.fitted.items() if (caution := overlap.caution(name)))
+            yield (
+                f"{summary.outside} images lie outside the page's folder: they are found only "
+                "from here; embed puts them in"
+            )
+        yield from (
+            caution
+            for name, overlap in summary.fitted.items()
+            if (caution := overlap.caution(name))
+        )
 
     def table(self) -> dict[str, Any]:
         """What the page holds, as numbers."""
@@ -105,10 +127,14 @@ class ReportResult:
 
     def __str__(self) -> str:
         size = "" if self.size is None else f", {self.size / 1e6:.1f} MB"
-        return f"{self.output}: {self.summary.trajectories} trajectories, judges: {self.judges}{size}"
+        return (
+            f"{self.output}: {self.summary.trajectories} trajectories, judges: {self.judges}{size}"
+        )
 
     def _repr_html_(self) -> str:
-        """The page in a frame: inside the notebook where its images are embedded, else from its file."""
+        """The page in a frame: inside the notebook where its images are embedded, else from its
+        file.
+        """
         line = f"<p>{escape(str(self))}</p>"
         if self.size is None:
             return line
@@ -119,7 +145,9 @@ class ReportResult:
         return f'{line}<iframe sandbox="allow-scripts" width="100%" height="700" {shown}></iframe>'
 
 
-def report(config: ReportConfig, *, progress: Callable[[int], object] = lambda count: None) -> ReportResult:
+def report(
+    config: ReportConfig, *, progress: Callable[[int], object] = lambda count: None
+) -> ReportResult:
     """Writes one HTML page with screenshots, verdicts and labels.
 
     Args:
@@ -162,11 +190,14 @@ def report(config: ReportConfig, *, progress: Callable[[int], object] = lambda c
 
 
 report_async = asynchronous(report)
-"""`report` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""`report` in a thread, for a program that has an event loop: the same parameters, to be
+awaited.
+"""
 
 
 def _with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry] | None]:
-    """What came of each attempt in the folders of `prill reflexion`, whose verdicts and labels count unless others are named.
+    """What came of each attempt in the folders of `prill reflexion`, whose verdicts and labels
+    count unless others are named.
 
     None where there is no such folder.
     """
@@ -174,8 +205,12 @@ def _with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retr
     if not folders:
         return config, None
     config = config.but(
-        trajectories=[path / TRAJECTORIES if path in folders else path for path in map(Path, config.trajectories)],
-        verdicts=config.verdicts or [path for folder in folders if _filled(path := folder / VERDICTS)],
+        trajectories=[
+            path / TRAJECTORIES if path in folders else path
+            for path in map(Path, config.trajectories)
+        ],
+        verdicts=config.verdicts
+        or [path for folder in folders if _filled(path := folder / VERDICTS)],
         labels=config.labels or [path for folder in folders if _filled(path := folder / LABELS)],
     )
     found: dict[str, Retry] = {}

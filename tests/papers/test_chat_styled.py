@@ -1,4 +1,6 @@
-"""The papers' agents with a model that phrases what programs know as chat models do, on MiniWoB++ in the real Chromium."""
+"""The papers' agents with a model that phrases what programs know as chat models do, on MiniWoB++
+in the real Chromium.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.support.chat_styled import BLOCK, LESSON, NOTHING, PLAN, SORRY, STEP,
 
 FEW = {
     "step": "choose-date-easy,click-checkboxes,email-inbox-forward-nl,enter-text,login-user-popup",
-    "structured-reflection": "click-tab-2,enter-password,click-scroll-list,social-media,click-button-sequence",
+    "structured-reflection": "click-tab-2,enter-password,click-scroll-list,social-media,click-button-sequence",  # noqa: E501
     "synapse": "click-button,enter-password,find-word,use-autocomplete,use-slider",
 }
 MODELS = {"step": "step", "structured-reflection": "structured", "synapse": "synapse"}
@@ -56,14 +58,21 @@ async def test_a_few_tasks_are_solved(agent: str, tmp_path: Path) -> None:
 
 
 async def test_apologies_are_counted_and_mended(tmp_path: Path) -> None:
-    """Every other answer of the model is an apology at first: a turn with the error mends each, and the tables say so."""
+    """Every other answer of the model is an apology at first: a turn with the error mends each, and
+    the tables say so.
+    """
     model, agent = chat_styled.structured(unreadable=0.5), "structured-reflection"
-    figures = await played(tmp_path, agent, tasks=FEW[agent], seeds="3", model=model, options={"repair": True})
+    figures = await played(
+        tmp_path, agent, tasks=FEW[agent], seeds="3", model=model, options={"repair": True}
+    )
     replies = figures["overall"]["replies"]
     assert set(solved(figures).values()) == {1.0}
     assert replies["unreadable"] == replies["repaired"] >= 2 and SORRY in replies["first"][0]
     text = (tmp_path / "out/results.md").read_text()
-    assert "Options of the agent: repair true" in text and f"Unreadable replies: {replies['unreadable']} of" in text
+    assert (
+        "Options of the agent: repair true" in text
+        and f"Unreadable replies: {replies['unreadable']} of" in text
+    )
 
 
 @pytest.mark.slow
@@ -84,7 +93,10 @@ async def test_the_same_seed_phrases_alike() -> None:
     def answers(messages: Sequence[Message]) -> str:
         return "REASON: r\nACTION: click [5]"
 
-    texts = [[await said(ChatStyled(ScriptedModel(answers), seed=seed), "s", str(n)) for n in range(60)] for seed in (1, 1, 2)]
+    texts = [
+        [await said(ChatStyled(ScriptedModel(answers), seed=seed), "s", str(n)) for n in range(60)]
+        for seed in (1, 1, 2)
+    ]
     assert texts[0] == texts[1] != texts[2]
     assert len(set(texts[0])) > len(STEP) / 2
 

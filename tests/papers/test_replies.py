@@ -1,4 +1,6 @@
-"""Replies as chat models write them: each is read as what it means or refused, and what is refused is counted."""
+"""Replies as chat models write them: each is read as what it means or refused, and what is refused
+is counted.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ import pytest
 from prill.actions.webarena import UnreadableActionError
 from prill.papers.mind2web.mindact.forms import Picked, Wording
 from prill.papers.mind2web.pages.tree import CandidateChoice
-from prill.papers.replies import ReplyCounts, UnreadableReplyError, ask_readable, tool_calls, visible_text
+from prill.papers.replies import (
+    ReplyCounts,
+    UnreadableReplyError,
+    ask_readable,
+    tool_calls,
+    visible_text,
+)
 from prill.papers.step.grammar import read_call, read_environment_action, read_reply
 from prill.papers.structured_reflection.actions import planned_lines, read_order
 from prill.papers.synapse.agent import _read as read_block
@@ -29,7 +37,9 @@ VERBS = ("click", "type", "hover", "press", "scroll", "note", "stop", "go_back")
 
 
 def table(name: str) -> list[Any]:
-    rows = tomllib.loads((Path(__file__).with_name("replies") / f"{name}.toml").read_text(encoding="utf-8"))["reply"]
+    rows = tomllib.loads(
+        (Path(__file__).with_name("replies") / f"{name}.toml").read_text(encoding="utf-8")
+    )["reply"]
     return [pytest.param(row, id=f"{number}-{row['style']}") for number, row in enumerate(rows)]
 
 
@@ -103,13 +113,27 @@ def test_thoughts_are_no_part_of_a_reply() -> None:
     assert visible_text("x<answer> b </answer>") == "b"
 
 
-LONG = ("{" * 50_000, "[" * 50_000, '{"a":' * 5000, "<think>" * 5000, "```\n" * 10_000, "> " * 20_000, "Answer: " * 9000)
+LONG = (
+    "{" * 50_000,
+    "[" * 50_000,
+    '{"a":' * 5000,
+    "<think>" * 5000,
+    "```\n" * 10_000,
+    "> " * 20_000,
+    "Answer: " * 9000,
+)
 
 
 @pytest.mark.parametrize("text", LONG, ids=range(len(LONG)))
 def test_no_reply_takes_long(text: str) -> None:
     assert tool_calls(text) == []
-    for read in (read_step, planned_lines, read_block, parse_action, lambda said: Wording("choice", True).read(said, CHOICES)):
+    for read in (
+        read_step,
+        planned_lines,
+        read_block,
+        parse_action,
+        lambda said: Wording("choice", True).read(said, CHOICES),
+    ):
         try:
             read(text)
         except UnreadableActionError:
@@ -131,11 +155,22 @@ async def test_unreadable_replies_are_counted_and_repaired() -> None:
 
     counts, messages = ReplyCounts(), (Message("user", ("q",)),)
     assert await ask_readable(ask, messages, read, counts, repair=True) == ("one", "one")
-    assert [message.role for message in asked[1]] == ["user", "assistant", "user"] and "it says no" in asked[1][-1].parts[0]
+    assert [message.role for message in asked[1]] == [
+        "user",
+        "assistant",
+        "user",
+    ] and "it says no" in asked[1][-1].parts[0]
     with pytest.raises(UnreadableReplyError):
         await ask_readable(ask, messages, read, counts, repair=True)
     for _ in range(2):
         with pytest.raises(UnreadableReplyError):
             await ask_readable(ask, messages, read, counts, repair=False)
-    assert counts.report() == {"replies": {"calls": 6, "unreadable": 5, "repaired": 1, "first": ["'no'", "'no'", "'never'"]}}
+    assert counts.report() == {
+        "replies": {
+            "calls": 6,
+            "unreadable": 5,
+            "repaired": 1,
+            "first": ["'no'", "'no'", "'never'"],
+        }
+    }
     assert ReplyCounts().report() == {}

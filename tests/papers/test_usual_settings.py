@@ -36,14 +36,25 @@ def test_settings_are_fields_of_run_or_environment(paper: str) -> None:
         own = {field.name for field in fields(EpisodesConfig)} | config_options(environment).keys()
         assert settings.keys() <= own, (paper, name)
         environment.read(
-            {"name": name, **{key: value for key, value in settings.items() if key in config_options(environment)}}
+            {
+                "name": name,
+                **{
+                    key: value
+                    for key, value in settings.items()
+                    if key in config_options(environment)
+                },
+            }
         )
 
 
 @pytest.mark.parametrize(
     ("environment", "policy", "held"),
     [
-        ({"name": "miniwob", "tasks": "click-link"}, "step", {"early_stop": False, "max_steps": 31}),
+        (
+            {"name": "miniwob", "tasks": "click-link"},
+            "step",
+            {"early_stop": False, "max_steps": 31},
+        ),
         (
             {"name": "webarena", "shop": True, "tasks": "1001"},
             "step",
@@ -54,11 +65,21 @@ def test_settings_are_fields_of_run_or_environment(paper: str) -> None:
             "structured-reflection",
             {"early_stop": False, "max_steps": 30, "settle": 0.5, "boxes": True, "stage_steps": 30},
         ),
-        ({"name": "miniwob", "tasks": "click-link"}, "synapse", {"early_stop": False, "max_steps": 300}),
-        ({"name": "miniwob", "tasks": "click-link"}, "react", {"early_stop": True, "max_steps": 30}),
+        (
+            {"name": "miniwob", "tasks": "click-link"},
+            "synapse",
+            {"early_stop": False, "max_steps": 300},
+        ),
+        (
+            {"name": "miniwob", "tasks": "click-link"},
+            "react",
+            {"early_stop": True, "max_steps": 30},
+        ),
     ],
 )
-async def test_an_agent_plays_as_its_paper_does(tmp_path: Path, environment: Any, policy: str, held: dict[str, Any]) -> None:
+async def test_an_agent_plays_as_its_paper_does(
+    tmp_path: Path, environment: Any, policy: str, held: dict[str, Any]
+) -> None:
     run = await made(tmp_path, environment, policy)
     assert run.settings == held
     assert (run.early_stop is not None, run.max_steps) == (held["early_stop"], held["max_steps"])
@@ -84,7 +105,11 @@ async def test_what_a_run_says_wins(tmp_path: Path) -> None:
 
 async def test_the_plan_tells_them(tmp_path: Path) -> None:
     run = await made(tmp_path, {"name": "webarena", "shop": True, "tasks": "1001"}, "step")
-    assert EpisodePlan.of(run).line().endswith("at most 21 actions each, early_stop off, viewport 1920x1080")
+    assert (
+        EpisodePlan.of(run)
+        .line()
+        .endswith("at most 21 actions each, early_stop off, viewport 1920x1080")
+    )
 
 
 def test_a_plan_of_twelve_actions_is_no_failure() -> None:
@@ -92,7 +117,10 @@ def test_a_plan_of_twelve_actions_is_no_failure() -> None:
 
 
 def test_tables_tell_what_held() -> None:
-    settings = {"in_force": {"early_stop": False, "viewport": "1920x1080"}, "options": {"reasoning": "false"}}
+    settings = {
+        "in_force": {"early_stop": False, "viewport": "1920x1080"},
+        "options": {"reasoning": "false"},
+    }
     runs = [BenchRun(task="a", seed=0, trials=(BenchTrial(success=True),))]
     bench = make_bench(runs, benchmark="webarena", agent="step", settings=settings)
     told = "Settings: early_stop off, viewport 1920x1080; Options of the agent: reasoning false."
