@@ -43,10 +43,16 @@ class Recording:
 
 
 def is_native(path: str | os.PathLike[str]) -> bool:
-    """Whether a file, or a folder, has trajectories or verdicts of prill's own; also what comes through a pipe."""
+    """Whether a file has trajectories, verdicts or labels of prill's own, or a folder trajectories or verdicts.
+
+    What comes through a pipe is taken for prill's own, too.
+    """
     if is_stream(path):
         return True
-    return Source(path).has(lambda file: any(map(_is_record, file.records)), "*.jsonl", "*.jsonl.gz")
+    source = Source(path)
+    if not source.is_folder and any(isinstance(one, dict) and {"id", "success"} <= one.keys() for one in source.records):
+        return True
+    return source.has(lambda file: any(map(_is_record, file.records)), "*.jsonl", "*.jsonl.gz")
 
 
 def recording_format(path: str | os.PathLike[str], format: FormatLike | None = None) -> str | None:

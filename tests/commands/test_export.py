@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 import prill as library
-from prill.datasets.formats import atif, browser_use, inspect
+from prill.datasets.formats import atif, browser_use, inspect, opentelemetry
 from prill.errors import MissingExtraError
 from prill.io.store import encode, read_verdicts, with_screenshots
-from prill.types import EvaluatorInfo, Trajectory, Verdict
+from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
 from tests.datasets.formats.test_atif import document
 from tests.datasets.formats.test_messages import USER
 
@@ -136,6 +136,21 @@ def test_openinference_has_spans_in_the_trace(prill: Prill, tmp_path: Path) -> N
     assert read[1][f"{prefix}explanation"] == "unscored (timeout): no reply in 60 s"
     again = prill("export", "v.jsonl", "--to", "openinference", "--recording", "t.jsonl", "-o", "spans.jsonl")
     assert again.returncode == 3, "its own output may be replaced"
+
+
+def test_spans_next_to_the_trace_are_its_labels(prill: Prill, tmp_path: Path) -> None:
+    """As the reader of such traces understands them; the run itself stays what it was."""
+    source = WRITTEN / "otel/openinference-long.json"
+    before = runs(opentelemetry, source)
+    (id,) = before
+    for ids, success in (((id,), True), (("x", id), False), (("x", "y", id), None)):
+        verdicts(tmp_path / "v.jsonl", *ids)
+        prill("export", "v.jsonl", "--to", "openinference", "--recording", source, "-o", "spans.jsonl")
+        both = tmp_path / f"both{len(ids)}.jsonl"
+        both.write_bytes(json.dumps(json.loads(source.read_bytes())).encode() + b"\n" + Path("spans.jsonl").read_bytes())
+        labels = [label for label in opentelemetry.load_labels(both) if isinstance(label, LabelRecord)]
+        assert [(label.id, label.success, label.source) for label in labels] == [(id, success, "llm-judge")]
+        assert {key: run.steps for key, run in runs(opentelemetry, both).items()} == {k: run.steps for k, run in before.items()}
 
 
 def test_langsmith_has_feedback(prill: Prill, tmp_path: Path) -> None:
