@@ -36,6 +36,7 @@ FORMATS = Registry(
         "agentrewardbench-webjudge": RegistryEntry(
             "AgentRewardBench runs with WebJudge captions", f"{_HERE}.agentrewardbench_webjudge:load"
         ),
+        "agents-sdk": RegistryEntry("spans of the OpenAI Agents SDK, JSON lines", f"{_HERE}.agents_sdk:load"),
         "aitw": RegistryEntry("Android in the Wild: TF-Examples in TFRecord files, or as JSON", f"{_HERE}.aitw:load"),
         "androidworld": RegistryEntry("AndroidWorld runs with oracle rewards", f"{_HERE}.androidworld:load"),
         "atif": RegistryEntry("Agent Trajectory Interchange Format, JSON", f"{_HERE}.atif:load"),
@@ -44,6 +45,7 @@ FORMATS = Registry(
         ),
         "browser-use": RegistryEntry("browser-use histories (save_history)", f"{_HERE}.browser_use:load"),
         "inspect": RegistryEntry("Inspect logs (.eval, or JSON)", f"{_HERE}.inspect:load"),
+        "langsmith": RegistryEntry("run trees of LangSmith, JSON", f"{_HERE}.langsmith:load"),
         "mind2web": RegistryEntry(
             "Mind2Web and MT-Mind2Web, JSON: tasks, or conversations of several turns", "prill.papers.mind2web.format:load"
         ),

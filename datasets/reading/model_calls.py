@@ -77,6 +77,8 @@ def join_calls(calls: Iterable[ModelCall], tools: Sequence[ToolRun] = ()) -> lis
 
 def _continued(conversations: list[_Conversation], call: ModelCall, keys: list[object]) -> tuple[_Conversation, int] | None:
     """The conversation that a call goes on with, and how many of its messages are known there."""
+    if not call.inputs:  # the tracer does not keep them
+        return (conversations[-1], 0) if conversations else None
     for one in reversed(conversations):
         size = min(len(keys), len(one.keys))
         if keys and keys[:size] == one.keys[:size] and any(message.role not in _SYSTEM for message in call.inputs[:size]):

@@ -20,6 +20,8 @@ import pytest
 from hypothesis import given
 
 from prill.datasets.formats import FORMATS, agentoccam, agentrewardbench
+from prill.datasets.formats import agents_sdk as agents_sdk_format
+from prill.datasets.formats import langsmith as langsmith_format
 from prill.datasets.formats import opentelemetry as opentelemetry_format
 from prill.io.kinds import parse_object
 from prill.io.store import BadLine, encode
@@ -335,6 +337,53 @@ def openai_responses(root: Path) -> Sample:
     return sample
 
 
+def lines(root: Path, path: Path) -> tuple[Path, list[Any]]:
+    """A copy of lines that a package wrote, and their records."""
+    root.mkdir(exist_ok=True)
+    shutil.copy(path, root)
+    return root / path.name, [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def any_row(sample: Sample, path: Path, records: list[Any]) -> None:
+    """One of the lines is edited, whichever."""
+
+    def edited(change: bytes) -> bytes:
+        at = change[-1] % len(records)
+        return b"\n".join(edited_json(one, change) if i == at else as_json(one) for i, one in enumerate(records))
+
+    sample.files.append((path, edited))
+
+
+def agents_sdk(root: Path) -> Sample:
+    lines(root, WRITTEN / "agents_sdk/short.jsonl")
+    sample = Sample(root, stays=frozenset(item.id for item in agents_sdk_format.load(root)))
+    for name in ("broken", "responses"):
+        any_row(sample, *lines(root, WRITTEN / f"agents_sdk/{name}.jsonl"))
+    return sample
+
+
+def langsmith(root: Path) -> Sample:
+    lines(root, WRITTEN / "langsmith/openai-short.jsonl")
+    sample = Sample(root, stays=frozenset(item.id for item in langsmith_format.load(root)))
+    for name in ("langchain.json", "openai-broken.jsonl"):
+        any_row(sample, *lines(root, WRITTEN / "langsmith" / name))
+    path, records = lines(root, WRITTEN / "langsmith/langchain.jsonl")
+    any_row(
+        sample, path, [record for record in records if record["run_type"] in ("llm", "tool") or not record.get("parent_run_id")]
+    )
+    feedback = {"id": "f", "run_id": records[0]["id"], "key": "right", "score": 1.0, "comment": "so"}
+    stats = {
+        "id": "x",
+        "run_type": "llm",
+        "inputs": {},
+        "feedback_stats": {"a": {"n": 1, "avg": 0.5}},
+        "child_runs": records[:1],
+    }
+    (root / "feedback.jsonl").write_bytes(as_json(stats))
+    any_row(sample, root / "feedback.jsonl", [stats, feedback])
+    return sample
+
+
 def opentelemetry(root: Path) -> Sample:
     root.mkdir()
     for name in ("genai-long", "both-pictures", "openinference-short"):
@@ -418,12 +467,14 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "agentlab": ("agentlab", agentlab),
     "agentrewardbench": ("agentrewardbench", agentrewardbench_runs),
     "agentrewardbench-webjudge": ("agentrewardbench-webjudge", webjudge_runs),
+    "agents-sdk": ("agents-sdk", agents_sdk),
     "aitw": ("aitw", aitw),
     "androidworld": ("androidworld", androidworld),
     "atif": ("atif", atif),
     "messages": ("messages", messages),
     "browser-use": ("browser-use", browser_use),
     "inspect": ("inspect", inspect),
+    "langsmith": ("langsmith", langsmith),
     "mind2web": ("mind2web", mind2web),
     "online-mind2web": ("online-mind2web", online_mind2web),
     "openai-batch": ("openai-batch", openai_batch),
