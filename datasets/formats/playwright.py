@@ -1,4 +1,4 @@
-"""Traces of Playwright, `trace.zip` (version 3 and later; tried: 10, of Playwright 1.65, and 8 of 1.58).
+"""Traces of Playwright, `trace.zip`; tried: version 10 of the format, by Playwright 1.65, and 6, by 1.44.
 
 Steps are the calls that act on a page; those that wait, look or assert are none, and a script (`evaluate`) is kind `other`. The
 picture before a step is the last frame of the screencast until then, and the one at the end the final state; without
@@ -246,7 +246,8 @@ def _trajectory(name: str, trace: _Trace, archive: Archive, images: ImageFolder)
             at += 1
         frame = frames[at - 1] if at else None
         url = call.url or url
-        size = (frame.width, frame.height) if frame and frame.width and frame.height else trace.viewport
+        # Frames state the window's size while it is not final yet.
+        size = trace.viewport or ((frame.width, frame.height) if frame and frame.width and frame.height else None)
         steps.append(Step(Observation(picture(frame), text=failed, url=url), _action(call, size)))
         failed = call.error
         address = call.params.get("url")
@@ -296,11 +297,14 @@ def _action(call: _Call, size: tuple[float, float] | None) -> Action:
 
 
 def _point(call: _Call, size: tuple[float, float] | None) -> Point | None:
-    """Where the input went, else the place that was asked for, else the middle of the element."""
-    if call.point is not None:
-        return fraction(call.point.x, call.point.y, size)
+    """The place that was asked for, else where the input went, else the middle of the element.
+
+    In this order: of a click of the mouse, older traces say where the last input before it went.
+    """
     if "x" in call.params:
         return fraction(call.params["x"], call.params.get("y"), size)
+    if call.point is not None:
+        return fraction(call.point.x, call.point.y, size)
     box = call.box
     if box is None or box.x is None or box.y is None or box.width is None or box.height is None:
         return None

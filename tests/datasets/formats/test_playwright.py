@@ -1,4 +1,4 @@
-"""Traces that Playwright 1.65 wrote in a real Chromium: tests/datasets/written/make_playwright.py."""
+"""Traces that Playwright 1.65 and 1.44 (`old`) wrote in a real Chromium: tests/datasets/written/make_playwright.py."""
 
 from __future__ import annotations
 
@@ -49,6 +49,13 @@ def test_actions_are_read(tmp_path: Path) -> None:
     assert first[0] == "goto" and first[1] and first[1].startswith("data:text/html")
     assert others == LONG, "what looks and waits is no step"
     assert (run.task.goal, run.error, run.metadata["title"]) == ("", None, "long trace")
+
+
+def test_traces_of_version_6_are_read(tmp_path: Path) -> None:
+    """They do not say where an element stands that is not clicked."""
+    run = one(load(FILES / "old.zip", images=tmp_path))
+    assert rows(run)[1:] == [row if i > 2 else (*row[:3], None) for i, row in enumerate(LONG)]
+    assert all(step.observation.screenshot for step in run.steps[1:])
 
 
 def test_pictures_are_the_last_frames_before(tmp_path: Path) -> None:
