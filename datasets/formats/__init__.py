@@ -58,9 +58,11 @@ FORMATS = Registry(
         ),
         "opentelemetry": RegistryEntry("OpenTelemetry traces of OpenInference or GenAI, JSON", f"{_HERE}.opentelemetry:load"),
         "osworld": RegistryEntry("OSWorld result folders with traj.jsonl", f"{_HERE}.osworld:load"),
+        "playwright": RegistryEntry("Playwright traces (trace.zip)", f"{_HERE}.playwright:load"),
         "screenshots": RegistryEntry(
             "pictures in a folder, or a JSON list of pictures with descriptions", f"{_HERE}.screenshots:load"
         ),
+        "stagehand": RegistryEntry("trajectory folders of Stagehand's evaluations", f"{_HERE}.stagehand:load"),
         "verifiers": RegistryEntry("verifiers result folders or files", f"{_HERE}.verifiers:load"),
         "webarena": RegistryEntry("WebArena render_*.html and the merged log", f"{_HERE}.webarena:load"),
     },

@@ -45,6 +45,7 @@ _SAID = {
     **dict.fromkeys(("pass", "passed", "correct", "success", "true", "yes"), True),
     **dict.fromkeys(("fail", "failed", "incorrect", "failure", "false", "no"), False),
 }
+_Read = dict[bytes, tuple[ChatMessage, ...]]
 
 
 @dataclass
@@ -137,7 +138,8 @@ def _trajectory(trace: _Trace, images: RecordImages) -> Trajectory:
     spans = list(_without_evaluators(trace.spans))
     ids = {span.id for span in spans}
     roots = [span for span in spans if span.parent not in ids]
-    calls = [call for span in spans if _is_call(span) and (call := _model_call(span)) is not None]
+    read: _Read = {}
+    calls = [call for span in spans if _is_call(span) and (call := _model_call(span, read)) is not None]
     tools = [_tool_run(span) for span in spans if _is_tool(span)]
     asked = next((text for span in roots if (text := _said(span, "input.value", "gen_ai.input.messages", "user"))), "")
     said = next((text for span in roots if (text := _said(span, "output.value", "gen_ai.output.messages", "assistant"))), None)
@@ -216,14 +218,14 @@ def _count(span: Span, keys: tuple[str, ...]) -> int | None:
     return None
 
 
-def _model_call(span: Span) -> ModelCall | None:
+def _model_call(span: Span, read: _Read) -> ModelCall | None:
     attributes = span.attributes
     for name, held in span.events:
         if name == _DETAILS:
             attributes = {**held, **attributes}
     found = nested(attributes, *_MESSAGES)
     inputs, outputs = found[_MESSAGES[0]] or found[_MESSAGES[1]], found[_MESSAGES[2]] or found[_MESSAGES[3]]
-    call = ModelCall(tuple(_messages(inputs)), tuple(_messages(outputs)))
+    call = ModelCall(tuple(_messages(inputs, read)), tuple(_messages(outputs, read)))
     return call if call.inputs or call.outputs else None
 
 
@@ -240,17 +242,22 @@ def _said(span: Span, text_key: str, messages_key: str, role: str) -> str | None
     """The text that went into an agent, or that came out."""
     if text := text_of(span.attributes, text_key):
         return text
-    held = nested(span.attributes, messages_key)[messages_key]
+    held = nested({messages_key: value_at(span.attributes, messages_key)}, messages_key)[messages_key]
     said = [message for message in _messages(held) if message.role == role]
     texts = [part.text for message in said if isinstance(message.content, tuple) for part in message.content if part.text]
     return "\n".join(texts) or None
 
 
-def _messages(held: object) -> Iterator[ChatMessage]:
+def _messages(held: object, read: _Read | None = None) -> Iterator[ChatMessage]:
+    """The messages of an attribute. `read` are those of earlier calls, which later ones repeat."""
+    read = {} if read is None else read
     for value in held if isinstance(held, list) else ():
         if isinstance(value, dict):
-            inner = value.get("message")
-            yield from chat_messages(_plain_messages(inner if isinstance(inner, dict) else value))
+            text = msgspec.json.encode(value)
+            if text not in read:
+                inner = value.get("message")
+                read[text] = tuple(chat_messages(_plain_messages(inner if isinstance(inner, dict) else value)))
+            yield from read[text]
 
 
 def _plain_messages(message: Mapping[str, object]) -> Iterator[dict[str, object]]:

@@ -59,17 +59,24 @@ def join_calls(calls: Iterable[ModelCall], tools: Sequence[ToolRun] = ()) -> lis
             a model they are the conversation.
     """
     conversations: list[_Conversation] = []
+    known: dict[int, tuple[ChatMessage, object]] = {}  # readers give a message that is repeated once
+
+    def key(message: ChatMessage) -> object:
+        if id(message) not in known:
+            known[id(message)] = message, _key(message)
+        return known[id(message)][1]
+
     for call in calls:
         if not call.inputs and not call.outputs:
             continue
-        keys = [_key(message) for message in call.inputs]
+        keys = [key(message) for message in call.inputs]
         found = _continued(conversations, call, keys)
         if found is None:
             found = (_Conversation(), 0)
             conversations.append(found[0])
         conversation, start = found
         conversation.add(call.inputs[start:], keys[start:])
-        conversation.add(call.outputs, [_key(message) for message in call.outputs])
+        conversation.add(call.outputs, [key(message) for message in call.outputs])
     if not conversations:
         return [message for i, run in enumerate(tools) for message in _as_messages(run, f"run {i}")]
     return _with_results(max(conversations, key=lambda one: (one.actions, len(one.messages))).messages, tools)

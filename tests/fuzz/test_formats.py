@@ -39,6 +39,7 @@ from tests.datasets.formats import (
     test_openai_batch,
     test_openai_responses,
     test_osworld,
+    test_stagehand,
     test_verifiers,
     test_webarena,
 )
@@ -431,6 +432,43 @@ def osworld(root: Path) -> Sample:
     return sample
 
 
+def playwright(root: Path) -> Sample:
+    root.mkdir()
+    shutil.copy(WRITTEN / "playwright/short.zip", root / "one.zip")
+    shutil.copy(WRITTEN / "playwright/short.zip", root / "two.zip")
+    sample = Sample(root, stays=frozenset({"one"}))
+    sample.bytes(root / "two.zip")
+    with zipfile.ZipFile(WRITTEN / "playwright/long.zip") as trace:
+        events = [json.loads(line) for line in trace.read("trace.trace").splitlines()]
+        events = [event for event in events if event["type"] not in ("log", "frame-snapshot")]
+        frame = next(event["file"] for event in events if event["type"] == "screencast-frame")
+        picture = trace.read(frame)
+
+    def edited(change: bytes) -> bytes:
+        file = io.BytesIO()
+        at = change[-1] % len(events)
+        with zipfile.ZipFile(file, "w") as archive:
+            lines = [edited_json(event, change) if i == at else as_json(event) for i, event in enumerate(events)]
+            archive.writestr("trace.trace", b"\n".join(lines))
+            archive.writestr("trace.network", b"")
+            archive.writestr(frame, edited_bytes(picture, change) if at % 2 else picture)
+        return file.getvalue()
+
+    (root / "three.zip").write_bytes(edited(bytes(8)))
+    sample.files.append((root / "three.zip", edited))
+    return sample
+
+
+def stagehand(root: Path) -> Sample:
+    for name in ("one", "two"):
+        test_stagehand.long(root / name)
+    sample = Sample(root, stays=frozenset({"one"}))
+    sample.json(root / "two/trajectory.json")
+    sample.json(root / "two/scores/result.json")
+    sample.bytes(root / "two/scores/result.json")
+    return sample
+
+
 def verifiers(root: Path) -> Sample:
     sample = Sample(root, stays=frozenset({"1/0", "3/0"}))
     sample.rows(root / "results.jsonl", *(test_verifiers.row(example_id=number) for number in (1, 2, 3)))
@@ -481,7 +519,9 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "openai-responses": ("openai-responses", openai_responses),
     "opentelemetry": ("opentelemetry", opentelemetry),
     "osworld": ("osworld", osworld),
+    "playwright": ("playwright", playwright),
     "screenshots": ("screenshots", screenshots),
+    "stagehand": ("stagehand", stagehand),
     "verifiers": ("verifiers", verifiers),
     "verifiers traces": ("verifiers", verifiers_traces),
     "webarena": ("webarena", webarena),
