@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import prill as library
-from prill.datasets.formats import atif, browser_use, inspect, opentelemetry
+from prill.datasets.formats import atif, browser_use, inspect, langsmith, opentelemetry
 from prill.errors import MissingExtraError
 from prill.io.store import encode, read_verdicts, with_screenshots
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
@@ -166,6 +166,25 @@ def test_langsmith_has_feedback(prill: Prill, tmp_path: Path) -> None:
     )
     assert (bad["run_id"], bad["score"], bad["value"], bad["error"]) == (RUN, None, "unscored", True)
     assert bad["comment"].startswith("unscored (timeout)")
+
+
+def test_feedback_is_labels_of_its_runs(prill: Prill, tmp_path: Path) -> None:
+    """As the reader of LangSmith's runs understands it."""
+    source = WRITTEN / "langsmith/openai-long.jsonl"
+    before = runs(langsmith, source)
+    (id, *_) = before
+    verdicts(tmp_path / "v.jsonl", id)
+    done = prill("export", "v.jsonl", "--to", "langsmith", "--recording", source, "-o", "f.jsonl")
+    assert done.returncode == 0, done.stderr
+    rows = (
+        json.loads(source.read_bytes()) if source.suffix == ".json" else list(map(json.loads, source.read_text().splitlines()))
+    )
+    both = tmp_path / "both.jsonl"
+    rows = rows if isinstance(rows, list) else [rows]
+    both.write_text("".join(json.dumps(row) + "\n" for row in rows) + Path("f.jsonl").read_text())
+    labels = [label for label in langsmith.load_labels(both) if isinstance(label, LabelRecord) and label.source == "prill/vlm"]
+    assert [(label.id, label.success) for label in labels] == [(id, True)]
+    assert {key: run.steps for key, run in runs(langsmith, both).items()} == {key: run.steps for key, run in before.items()}
 
 
 def test_a_table_has_all(prill: Prill, tmp_path: Path) -> None:
