@@ -43,16 +43,16 @@ class Recording:
 
 
 def is_native(path: str | os.PathLike[str]) -> bool:
-    """Whether a file has trajectories, verdicts or labels of prill's own, or a folder trajectories or verdicts.
+    """Whether a file has records of prill's own, or a folder has trajectories; also what comes through a pipe.
 
-    What comes through a pipe is taken for prill's own, too.
+    Verdicts in a folder of logs are those of an earlier run.
     """
     if is_stream(path):
         return True
     source = Source(path)
-    if not source.is_folder and any(isinstance(one, dict) and {"id", "success"} <= one.keys() for one in source.records):
+    if not source.is_folder and any(map(_is_record, source.records)):
         return True
-    return source.has(lambda file: any(map(_is_record, file.records)), "*.jsonl", "*.jsonl.gz")
+    return source.has(lambda file: any(map(_is_trajectory, file.records)), "*.jsonl", "*.jsonl.gz")
 
 
 def recording_format(path: str | os.PathLike[str], format: FormatLike | None = None) -> str | None:
@@ -160,5 +160,10 @@ class _Goal:
     goal: str
 
 
+def _is_trajectory(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("task"), dict)
+
+
 def _is_record(value: object) -> bool:
-    return isinstance(value, dict) and (isinstance(value.get("task"), dict) or isinstance(value.get("evaluator"), dict))
+    """Whether a value is a verdict or a label."""
+    return isinstance(value, dict) and (isinstance(value.get("evaluator"), dict) or {"id", "success"} <= value.keys())

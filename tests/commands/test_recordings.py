@@ -60,6 +60,13 @@ def test_a_log_is_scored_whatever_its_name(prill: Prill, logs: Path) -> None:
     assert "2 already there" in again.stderr and not temporary()
 
 
+def test_verdicts_may_be_next_to_the_logs(prill: Prill, logs: Path) -> None:
+    (logs / "calls.log").rename(logs / "calls.jsonl")
+    assert prill("score", "logs", "-o", "logs/v.jsonl", *SUCCESS).returncode == 0
+    again = prill("score", "logs", "-o", "logs/v.jsonl", *SUCCESS)
+    assert (again.returncode, "2 already there" in again.stderr) == (0, True)
+
+
 def test_its_pictures_reach_the_judge(prill: Prill, logs: Path) -> None:
     with Endpoint(lambda text: 'Thoughts: It is bought.\nStatus: "success"') as endpoint:
         command = ("score", "logs/calls.log", "-o", "v.jsonl", "--judge", "vlm", *endpoint.words, "--limit", 1)
