@@ -29,7 +29,7 @@ AUDIT   := $(VENV)/audit
 RELEASE := $(VENV)/release
 UV      := $(VENV)/uv
 VLLM    := $(VENV)/vllm
-FRAMEWORKS := verl verifiers inspect openenv art openrlhf slime nemo-gym ms-swift llama-factory axolotl
+FRAMEWORKS := verl verifiers inspect openenv art openrlhf slime nemo-gym ms-swift llama-factory axolotl browser-use browser-use-old tracers
 RAY     := $(VENV)/frameworks/ray
 SAMPLES := datasets/samples/miniwob
 
@@ -73,7 +73,7 @@ test-vllm: $(VENV)/.installed-more $(VLLM)/.installed
 	    $(BIN)/python -m pytest tests/integration/models/test_vllm_real.py $(if $(PRILL_LONG),tests/integration/models/test_vllm_turns_real.py)
 
 test-frameworks: $(VENV)/.installed-more $(FRAMEWORKS:%=$(VENV)/frameworks/%/.installed) $(RAY)/.installed
-	PRILL_FRAMEWORKS=$(abspath $(VENV))/frameworks $(BIN)/python -m pytest tests/integration/refine/rewards/test_frameworks.py tests/integration/refine/test_row_readers.py tests/integration/refine/test_swift_real.py
+	PRILL_FRAMEWORKS=$(abspath $(VENV))/frameworks $(BIN)/python -m pytest tests/integration/refine/rewards/test_frameworks.py tests/integration/refine/test_row_readers.py tests/integration/refine/test_swift_real.py tests/integration/datasets/formats/test_written_real.py
 	@# Ray has a pool of workers, one of which is killed: with the real package, 500 and 20,000 trajectories. Then runs by the command,
 	@# interrupted in every way.
 	if test -e $(RAY)/.installed; then PYTHONPATH=$(CURDIR) PRILL_LONG=1 $(RAY)/bin/python -m pytest tests/integration/test_engines.py tests/integration/test_engine_command.py; fi
@@ -221,6 +221,10 @@ with_nemo-gym  = fastapi itsdangerous uvicorn hydra-core omegaconf orjson reques
 with_ms-swift  = "transformers>=5.5.3,<5.20" "datasets<4.8.5" "peft<0.21" "trl<1.0" accelerate modelscope aiohttp json-repair pandas requests pyyaml einops
 with_llama-factory = "transformers<=5.6.0" "datasets<=4.0.0" "peft<=0.18.1" "trl<=0.24.0" "accelerate<=1.11.0" omegaconf pandas
 with_axolotl   = transformers==5.16.1 datasets==4.8.4 peft==0.20.0 trl==1.9.0 accelerate==1.13.0 pydantic==2.12.5 addict pyyaml requests colorama posthog numba
+with_browser-use     = browser-use==0.13.14
+with_browser-use-old = browser-use==0.1.48
+# What writes logs of agents, for tests of the formats: what does not contradict one another. Of util-genai the version that fits.
+with_tracers   = opentelemetry-sdk==1.45.2 opentelemetry-exporter-otlp-proto-http==1.45.2 opentelemetry-util-genai==1.0b0 opentelemetry-instrumentation-openai-v2==2.4b0 openinference-instrumentation-openai==0.1.66 openai-agents==0.24.0 langsmith==0.15.1 langchain-core==1.8.3 langgraph playwright==1.65.2
 with_ray       = ray==2.60.0 pytest pytest-asyncio hypothesis
 $(VENV)/frameworks/%/.installed: $(VENV)/.created
 	@mkdir -p $(@D)

@@ -108,7 +108,7 @@ def trace_id(id: str, metadata: Mapping[str, Any]) -> str | None:
 
 
 def langsmith(verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, Any]]) -> Iterator[bytes]:
-    """Lines of feedback, each the keywords of `langsmith.Client.create_feedback` (langsmith 0.4).
+    """Lines of feedback, each the keywords of `langsmith.Client.create_feedback` (langsmith 0.15).
 
     Args:
         verdicts: The verdicts of runs: see `run_id`.

@@ -41,6 +41,9 @@ FORMATS = Registry(
             "AgentRewardBench runs with WebJudge captions",
             f"{_HERE}.agentrewardbench_webjudge:load",
         ),
+        "agents-sdk": RegistryEntry(
+            "spans of the OpenAI Agents SDK, JSON lines", f"{_HERE}.agents_sdk:load"
+        ),
         "aitw": RegistryEntry(
             "Android in the Wild: TF-Examples in TFRecord files, or as JSON", f"{_HERE}.aitw:load"
         ),
@@ -56,6 +59,7 @@ FORMATS = Registry(
             "browser-use histories (save_history)", f"{_HERE}.browser_use:load"
         ),
         "inspect": RegistryEntry("Inspect logs (.eval, or JSON)", f"{_HERE}.inspect:load"),
+        "langsmith": RegistryEntry("run trees of LangSmith, JSON", f"{_HERE}.langsmith:load"),
         "mind2web": RegistryEntry(
             "Mind2Web and MT-Mind2Web, JSON: tasks, or conversations of several turns",
             "prill.papers.mind2web.format:load",
@@ -75,9 +79,13 @@ FORMATS = Registry(
             "OpenTelemetry traces of OpenInference or GenAI, JSON", f"{_HERE}.opentelemetry:load"
         ),
         "osworld": RegistryEntry("OSWorld result folders with traj.jsonl", f"{_HERE}.osworld:load"),
+        "playwright": RegistryEntry("Playwright traces (trace.zip)", f"{_HERE}.playwright:load"),
         "screenshots": RegistryEntry(
             "pictures in a folder, or a JSON list of pictures with descriptions",
             f"{_HERE}.screenshots:load",
+        ),
+        "stagehand": RegistryEntry(
+            "trajectory folders of Stagehand's evaluations", f"{_HERE}.stagehand:load"
         ),
         "verifiers": RegistryEntry("verifiers result folders or files", f"{_HERE}.verifiers:load"),
         "webarena": RegistryEntry(

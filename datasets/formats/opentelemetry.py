@@ -48,12 +48,14 @@ _MESSAGES = (
 _DETAILS = "gen_ai.client.inference.operation.details"
 _SESSIONS = ("session.id", "gen_ai.conversation.id")
 _ROLES = {"human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
+_NOTES = ("annotations", "trace.annotations", "evaluations", "trace.evaluations")
 _EVALUATOR, _RESULT = "EVALUATOR", "gen_ai.evaluation.result"
 _SOURCES = {"HUMAN": "human", "LLM": "llm-judge", "CODE": "oracle"}
 _SAID = {
     **dict.fromkeys(("pass", "passed", "correct", "success", "true", "yes"), True),
     **dict.fromkeys(("fail", "failed", "incorrect", "failure", "false", "no"), False),
 }
+_Read = dict[bytes, tuple[ChatMessage, ...]]
 
 
 @dataclass
@@ -157,7 +159,10 @@ def _trajectory(trace: _Trace, images: RecordImages) -> Trajectory:
     spans = list(_without_evaluators(trace.spans))
     ids = {span.id for span in spans}
     roots = [span for span in spans if span.parent not in ids]
-    calls = [call for span in spans if _is_call(span) and (call := _model_call(span)) is not None]
+    read: _Read = {}
+    calls = [
+        call for span in spans if _is_call(span) and (call := _model_call(span, read)) is not None
+    ]
     tools = [_tool_run(span) for span in spans if _is_tool(span)]
     asked = next(
         (
@@ -272,7 +277,7 @@ def _count(span: Span, keys: tuple[str, ...]) -> int | None:
     return None
 
 
-def _model_call(span: Span) -> ModelCall | None:
+def _model_call(span: Span, read: _Read) -> ModelCall | None:
     attributes = span.attributes
     for name, held in span.events:
         if name == _DETAILS:
@@ -282,7 +287,7 @@ def _model_call(span: Span) -> ModelCall | None:
         found[_MESSAGES[0]] or found[_MESSAGES[1]],
         found[_MESSAGES[2]] or found[_MESSAGES[3]],
     )
-    call = ModelCall(tuple(_messages(inputs)), tuple(_messages(outputs)))
+    call = ModelCall(tuple(_messages(inputs, read)), tuple(_messages(outputs, read)))
     return call if call.inputs or call.outputs else None
 
 
@@ -299,7 +304,9 @@ def _said(span: Span, text_key: str, messages_key: str, role: str) -> str | None
     """The text that went into an agent, or that came out."""
     if text := text_of(span.attributes, text_key):
         return text
-    held = nested(span.attributes, messages_key)[messages_key]
+    held = nested({messages_key: value_at(span.attributes, messages_key)}, messages_key)[
+        messages_key
+    ]
     said = [message for message in _messages(held) if message.role == role]
     texts = [
         part.text
@@ -311,11 +318,18 @@ def _said(span: Span, text_key: str, messages_key: str, role: str) -> str | None
     return "\n".join(texts) or None
 
 
-def _messages(held: object) -> Iterator[ChatMessage]:
+def _messages(held: object, read: _Read | None = None) -> Iterator[ChatMessage]:
+    """The messages of an attribute. `read` are those of earlier calls, which later ones repeat."""
+    read = {} if read is None else read
     for value in held if isinstance(held, list) else ():
         if isinstance(value, dict):
-            inner = value.get("message")
-            yield from chat_messages(_plain_messages(inner if isinstance(inner, dict) else value))
+            text = msgspec.json.encode(value)
+            if text not in read:
+                inner = value.get("message")
+                read[text] = tuple(
+                    chat_messages(_plain_messages(inner if isinstance(inner, dict) else value))
+                )
+            yield from read[text]
 
 
 def _plain_messages(message: Mapping[str, object]) -> Iterator[dict[str, object]]:
@@ -419,6 +433,12 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def _inner(note: dict[str, object]) -> dict[str, object]:
+    """What is flattened is one level deeper: `trace.annotations.0.annotation.name`."""
+    held = note.get("annotation", note.get("evaluation"))
+    return held if isinstance(held, dict) else {}
+
+
 def _evaluations(trace: _Trace) -> Iterator[tuple[str, dict[str, object]]]:
     """Each evaluation by its name."""
     for span in trace.spans:
@@ -429,6 +449,12 @@ def _evaluations(trace: _Trace) -> Iterator[tuple[str, dict[str, object]]]:
                 for key, value in span.attributes.items()
                 if key.endswith("annotations")
                 for one in _objects(value)
+            ),
+            *(
+                _inner(one)
+                for tree in nested(span.attributes, *_NOTES).values()
+                for one in _objects(tree)
+                if _inner(one)
             ),
         ]
         for note in _objects(noted):
@@ -448,7 +474,7 @@ def _evaluations(trace: _Trace) -> Iterator[tuple[str, dict[str, object]]]:
                     )
                 }
                 yield str(held.get("gen_ai.evaluation.name") or ""), value
-        if span.attributes.get(_KIND) == _EVALUATOR:
+        if span.attributes.get(_KIND) == _EVALUATOR and not noted:
             result = nested(span.attributes, "output.value")["output.value"]
             yield (
                 span.name,

@@ -61,17 +61,25 @@ def join_calls(calls: Iterable[ModelCall], tools: Sequence[ToolRun] = ()) -> lis
             given. Without any call of a model they are the conversation.
     """
     conversations: list[_Conversation] = []
+    # readers give a message that is repeated once
+    known: dict[int, tuple[ChatMessage, object]] = {}
+
+    def key(message: ChatMessage) -> object:
+        if id(message) not in known:
+            known[id(message)] = message, _key(message)
+        return known[id(message)][1]
+
     for call in calls:
         if not call.inputs and not call.outputs:
             continue
-        keys = [_key(message) for message in call.inputs]
+        keys = [key(message) for message in call.inputs]
         found = _continued(conversations, call, keys)
         if found is None:
             found = (_Conversation(), 0)
             conversations.append(found[0])
         conversation, start = found
         conversation.add(call.inputs[start:], keys[start:])
-        conversation.add(call.outputs, [_key(message) for message in call.outputs])
+        conversation.add(call.outputs, [key(message) for message in call.outputs])
     if not conversations:
         return [message for i, run in enumerate(tools) for message in _as_messages(run, f"run {i}")]
     return _with_results(
@@ -83,6 +91,8 @@ def _continued(
     conversations: list[_Conversation], call: ModelCall, keys: list[object]
 ) -> tuple[_Conversation, int] | None:
     """The conversation that a call goes on with, and how many of its messages are known there."""
+    if not call.inputs:  # the tracer does not keep them
+        return (conversations[-1], 0) if conversations else None
     for one in reversed(conversations):
         size = min(len(keys), len(one.keys))
         if (

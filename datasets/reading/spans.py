@@ -94,12 +94,14 @@ def nested(attributes: Mapping[str, object], *prefixes: str) -> dict[str, object
     for prefix in prefixes:
         held = value_at(attributes, prefix)
         trees[prefix] = _parsed(held) if isinstance(held, str) else held
+    dotted = tuple(f"{prefix}." for prefix in prefixes)
     for key, value in attributes.items():
-        for prefix in prefixes:
-            if key.startswith(prefix) and key[len(prefix) : len(prefix) + 1] == ".":
-                tree = trees[prefix]
-                tree = trees[prefix] = {} if tree is None else tree
-                _put(tree, key[len(prefix) + 1 :].split("."), value)
+        if not key.startswith(dotted):
+            continue
+        prefix = next(one for one in prefixes if key.startswith(f"{one}."))
+        tree = trees[prefix]
+        tree = trees[prefix] = {} if tree is None else tree
+        _put(tree, key[len(prefix) + 1 :].split("."), value)
     return {prefix: _lists(tree, 0) for prefix, tree in trees.items()}
 
 

@@ -21,7 +21,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from prill.datasets.formats import FORMATS, agentoccam, agentrewardbench
+from prill.datasets.formats import FORMATS, agentoccam, agentrewardbench, recognise
+from prill.datasets.formats import agents_sdk as agents_sdk_format
+from prill.datasets.formats import langsmith as langsmith_format
 from prill.datasets.formats import opentelemetry as opentelemetry_format
 from prill.io.kinds import parse_object
 from prill.io.store import BadLine, encode
@@ -49,6 +51,7 @@ from tests.unit.datasets.formats import (
     test_openai_batch,
     test_openai_responses,
     test_osworld,
+    test_stagehand,
     test_verifiers,
     test_webarena,
 )
@@ -467,6 +470,67 @@ def openai_responses(root: Path) -> Sample:
     return sample
 
 
+def lines(root: Path, path: Path) -> tuple[Path, list[Any]]:
+    """A copy of lines that a package wrote, and their records."""
+    root.mkdir(exist_ok=True)
+    shutil.copy(path, root)
+    return root / path.name, [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def any_row(sample: Sample, path: Path, records: list[Any]) -> None:
+    """One of the lines is edited, whichever."""
+
+    def edited(change: bytes) -> bytes:
+        at = change[-1] % len(records)
+        return b"\n".join(
+            edited_json(one, change) if i == at else as_json(one) for i, one in enumerate(records)
+        )
+
+    sample.files.append((path, edited))
+
+
+def agents_sdk(root: Path) -> Sample:
+    lines(root, WRITTEN / "agents_sdk/short.jsonl")
+    sample = Sample(root, stays=frozenset(item.id for item in agents_sdk_format.load(root)))
+    for name in ("broken", "responses"):
+        any_row(sample, *lines(root, WRITTEN / f"agents_sdk/{name}.jsonl"))
+    return sample
+
+
+def langsmith(root: Path) -> Sample:
+    lines(root, WRITTEN / "langsmith/openai-short.jsonl")
+    sample = Sample(root, stays=frozenset(item.id for item in langsmith_format.load(root)))
+    for name in ("langchain.json", "openai-broken.jsonl"):
+        any_row(sample, *lines(root, WRITTEN / "langsmith" / name))
+    path, records = lines(root, WRITTEN / "langsmith/langchain.jsonl")
+    any_row(
+        sample,
+        path,
+        [
+            record
+            for record in records
+            if record["run_type"] in ("llm", "tool") or not record.get("parent_run_id")
+        ],
+    )
+    feedback = {
+        "id": "f",
+        "run_id": records[0]["id"],
+        "key": "right",
+        "score": 1.0,
+        "comment": "so",
+    }
+    stats = {
+        "id": "x",
+        "run_type": "llm",
+        "inputs": {},
+        "feedback_stats": {"a": {"n": 1, "avg": 0.5}},
+        "child_runs": records[:1],
+    }
+    (root / "feedback.jsonl").write_bytes(as_json(stats))
+    any_row(sample, root / "feedback.jsonl", [stats, feedback])
+    return sample
+
+
 def opentelemetry(root: Path) -> Sample:
     root.mkdir()
     for name in ("genai-long", "both-pictures", "openinference-short"):
@@ -544,6 +608,46 @@ def osworld(root: Path) -> Sample:
     return sample
 
 
+def playwright(root: Path) -> Sample:
+    root.mkdir()
+    shutil.copy(WRITTEN / "playwright/short.zip", root / "one.zip")
+    shutil.copy(WRITTEN / "playwright/short.zip", root / "two.zip")
+    sample = Sample(root, stays=frozenset({"one"}))
+    sample.bytes(root / "two.zip")
+    with zipfile.ZipFile(WRITTEN / "playwright/long.zip") as trace:
+        events = [json.loads(line) for line in trace.read("trace.trace").splitlines()]
+        events = [event for event in events if event["type"] not in ("log", "frame-snapshot")]
+        frame = next(event["file"] for event in events if event["type"] == "screencast-frame")
+        picture = trace.read(frame)
+
+    def edited(change: bytes) -> bytes:
+        file = io.BytesIO()
+        at = change[-1] % len(events)
+        with zipfile.ZipFile(file, "w") as archive:
+            lines = [
+                edited_json(event, change) if i == at else as_json(event)
+                for i, event in enumerate(events)
+            ]
+            archive.writestr("trace.trace", b"\n".join(lines))
+            archive.writestr("trace.network", b"")
+            archive.writestr(frame, edited_bytes(picture, change) if at % 2 else picture)
+        return file.getvalue()
+
+    (root / "three.zip").write_bytes(edited(bytes(8)))
+    sample.files.append((root / "three.zip", edited))
+    return sample
+
+
+def stagehand(root: Path) -> Sample:
+    for name in ("one", "two"):
+        test_stagehand.long(root / name)
+    sample = Sample(root, stays=frozenset({"one"}))
+    sample.json(root / "two/trajectory.json")
+    sample.json(root / "two/scores/result.json")
+    sample.bytes(root / "two/scores/result.json")
+    return sample
+
+
 def verifiers(root: Path) -> Sample:
     sample = Sample(root, stays=frozenset({"1/0", "3/0"}))
     sample.rows(
@@ -587,19 +691,23 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "agentlab": ("agentlab", agentlab),
     "agentrewardbench": ("agentrewardbench", agentrewardbench_runs),
     "agentrewardbench-webjudge": ("agentrewardbench-webjudge", webjudge_runs),
+    "agents-sdk": ("agents-sdk", agents_sdk),
     "aitw": ("aitw", aitw),
     "androidworld": ("androidworld", androidworld),
     "atif": ("atif", atif),
     "messages": ("messages", messages),
     "browser-use": ("browser-use", browser_use),
     "inspect": ("inspect", inspect),
+    "langsmith": ("langsmith", langsmith),
     "mind2web": ("mind2web", mind2web),
     "online-mind2web": ("online-mind2web", online_mind2web),
     "openai-batch": ("openai-batch", openai_batch),
     "openai-responses": ("openai-responses", openai_responses),
     "opentelemetry": ("opentelemetry", opentelemetry),
     "osworld": ("osworld", osworld),
+    "playwright": ("playwright", playwright),
     "screenshots": ("screenshots", screenshots),
+    "stagehand": ("stagehand", stagehand),
     "verifiers": ("verifiers", verifiers),
     "verifiers traces": ("verifiers", verifiers_traces),
     "webarena": ("webarena", webarena),
@@ -626,6 +734,7 @@ def test_recordings_are_read_or_refused(name: str, tmp_path: Path) -> None:
         path, edit = sample.files[sum(change) % len(sample.files)]
         path.write_bytes(edit(change))
         try:
+            assert set(recognise(sample.root)) <= {format}  # what is broken may be of none
             found = attempt(lambda: list(module.load(sample.root)))
             assert all(isinstance(item, Trajectory | BadLine) for item in found or ())
             # it can be written

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 import prill as library
-from prill.datasets.formats import atif, browser_use, inspect
+from prill.datasets.formats import atif, browser_use, inspect, langsmith, opentelemetry
 from prill.errors import MissingExtraError
 from prill.io.store import encode, read_verdicts, with_screenshots
-from prill.types import EvaluatorInfo, Trajectory, Verdict
+from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
 from tests.support.commands.command import Prill
 from tests.support.paths import SUPPORT
 from tests.unit.datasets.formats.test_atif import document
@@ -183,6 +183,33 @@ def test_openinference_has_spans_in_the_trace(prill: Prill, tmp_path: Path) -> N
     assert again.returncode == 3, "its own output may be replaced"
 
 
+def test_spans_next_to_the_trace_are_its_labels(prill: Prill, tmp_path: Path) -> None:
+    """As the reader of such traces understands them; the run itself stays what it was."""
+    source = WRITTEN / "otel/openinference-long.json"
+    before = runs(opentelemetry, source)
+    (id,) = before
+    for ids, success in (((id,), True), (("x", id), False), (("x", "y", id), None)):
+        verdicts(tmp_path / "v.jsonl", *ids)
+        prill(
+            "export", "v.jsonl", "--to", "openinference", "--recording", source, "-o", "spans.jsonl"
+        )
+        both = tmp_path / f"both{len(ids)}.jsonl"
+        both.write_bytes(
+            json.dumps(json.loads(source.read_bytes())).encode()
+            + b"\n"
+            + Path("spans.jsonl").read_bytes()
+        )
+        labels = [
+            label for label in opentelemetry.load_labels(both) if isinstance(label, LabelRecord)
+        ]
+        assert [(label.id, label.success, label.source) for label in labels] == [
+            (id, success, "llm-judge")
+        ]
+        assert {key: run.steps for key, run in runs(opentelemetry, both).items()} == {
+            k: run.steps for k, run in before.items()
+        }
+
+
 def test_langsmith_has_feedback(prill: Prill, tmp_path: Path) -> None:
     verdicts(tmp_path / "v.jsonl", RUN, "x", RUN.upper())
     assert prill("export", "v.jsonl", "--to", "langsmith", "-o", "f.jsonl").returncode == 3
@@ -201,6 +228,33 @@ def test_langsmith_has_feedback(prill: Prill, tmp_path: Path) -> None:
         True,
     )
     assert bad["comment"].startswith("unscored (timeout)")
+
+
+def test_feedback_is_labels_of_its_runs(prill: Prill, tmp_path: Path) -> None:
+    """As the reader of LangSmith's runs understands it."""
+    source = WRITTEN / "langsmith/openai-long.jsonl"
+    before = runs(langsmith, source)
+    (id, *_) = before
+    verdicts(tmp_path / "v.jsonl", id)
+    done = prill("export", "v.jsonl", "--to", "langsmith", "--recording", source, "-o", "f.jsonl")
+    assert done.returncode == 0, done.stderr
+    rows = (
+        json.loads(source.read_bytes())
+        if source.suffix == ".json"
+        else list(map(json.loads, source.read_text().splitlines()))
+    )
+    both = tmp_path / "both.jsonl"
+    rows = rows if isinstance(rows, list) else [rows]
+    both.write_text("".join(json.dumps(row) + "\n" for row in rows) + Path("f.jsonl").read_text())
+    labels = [
+        label
+        for label in langsmith.load_labels(both)
+        if isinstance(label, LabelRecord) and label.source == "prill/vlm"
+    ]
+    assert [(label.id, label.success) for label in labels] == [(id, True)]
+    assert {key: run.steps for key, run in runs(langsmith, both).items()} == {
+        key: run.steps for key, run in before.items()
+    }
 
 
 def test_a_table_has_all(prill: Prill, tmp_path: Path) -> None:

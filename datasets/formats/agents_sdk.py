@@ -1,0 +1,224 @@
+"""Spans of the OpenAI Agents SDK, as its processors of traces hand them on (`span.export()`): JSON
+lines, or a list.
+
+A trace is a run. Spans of type `generation` hold what the model was given and said; those of
+`response` hold an id, or, where a processor adds them, `input` and `response`. Without either, the
+spans of type `function` are the actions, and the goal, which no other span holds, is empty.
+(openai/openai-agents-python, src/agents/tracing/span_data.py; tried: 0.24.0.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from os import PathLike
+
+from prill.actions.ending import with_claim
+from prill.datasets.reading.anthropic import messages as chat_messages
+from prill.datasets.reading.anthropic import read_call
+from prill.datasets.reading.chat import LOOKS, conversation
+from prill.datasets.reading.images import RecordImages, image_store
+from prill.datasets.reading.model_calls import ModelCall, ToolRun, join_calls
+from prill.datasets.reading.records import as_record, date_in, read_record
+from prill.datasets.reading.responses import messages as item_messages
+from prill.datasets.reading.sources import Document, Source, read_documents
+from prill.errors import InputError
+from prill.io.store import BadLine
+from prill.types import Task, Trajectory
+
+_PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
+_TRACE, _SPAN = "trace", "trace.span"
+
+
+@dataclass(frozen=True)
+class _Usage:
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class _Response:
+    output: list[object] = field(default_factory=list)
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class _Data:
+    type: str
+    name: str | None = None
+    input: str | list[object] | dict[str, object] | None = None
+    output: str | list[object] | None = None
+    model: str | None = None
+    usage: _Usage | None = None
+    response: _Response | None = None
+
+
+@dataclass(frozen=True)
+class _Error:
+    message: str | None = None
+    data: object = None
+
+
+@dataclass(frozen=True)
+class _Span:
+    trace_id: str
+    span_data: _Data
+    parent_id: str | None = None
+    started_at: str | None = None
+    error: _Error | None = None
+
+
+@dataclass(frozen=True)
+class _Head:
+    id: str
+    workflow_name: str | None = None
+    group_id: str | None = None
+
+
+def looks_like(value: object) -> bool:
+    """Whether the first record of a file is a trace or a span of the SDK."""
+    first = value[0] if isinstance(value, list) and value else value
+    return (
+        isinstance(first, dict)
+        and first.get("object") in (_TRACE, _SPAN)
+        and ("span_data" in first or "workflow_name" in first)
+    )
+
+
+def recognise(source: Source) -> bool:
+    """By the `object` of the first record."""
+    return source.has(_is_ours, *_PATTERNS)
+
+
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
+    """The traces of a file, or of the files below a folder, each by its id; those of a trace must
+    be in one file.
+
+    Pictures inside a file are written to the folder `images`; without one, to a temporary folder,
+    and go when the next run is asked for.
+    """
+    with image_store(images) as store:
+        unpacked = RecordImages(store)
+        for document in read_documents(source, _is_ours, *_PATTERNS):
+            if isinstance(document, BadLine):
+                yield document
+                continue
+            traces, heads = dict[str, list[_Span]](), dict[str, _Head]()
+            yield from _sort(document, traces, heads)
+            for id, spans in traces.items():
+                yield read_record(
+                    f"{document.place}:{id}",
+                    partial(_trajectory, id, spans, heads.get(id), unpacked),
+                )
+                unpacked.next_record()
+
+
+def _is_ours(file: Source) -> bool:
+    return looks_like(file.value)
+
+
+def _sort(
+    document: Document, traces: dict[str, list[_Span]], heads: dict[str, _Head]
+) -> Iterator[BadLine]:
+    """Fills the spans by their trace; gives the records that are neither."""
+    for place, value in document.records:
+        for one in value if isinstance(value, list) else (value,):
+            if isinstance(one, dict) and one.get("object") == _TRACE:
+                head = read_record(place, partial(as_record, one, _Head))
+                if isinstance(head, BadLine):
+                    yield head
+                else:
+                    heads[head.id] = head
+                continue
+            span = read_record(place, partial(as_record, one, _Span))
+            if isinstance(span, BadLine):
+                yield span
+            else:
+                traces.setdefault(span.trace_id, []).append(span)
+
+
+def _trajectory(
+    id: str, spans: list[_Span], head: _Head | None, images: RecordImages
+) -> Trajectory:
+    spans = sorted(spans, key=lambda span: span.started_at or "")
+    calls = [call for span in spans if (call := _call(span.span_data)) is not None]
+    runs = [
+        ToolRun(
+            data.name or "function",
+            data.input if isinstance(data.input, str | dict) else None,
+            _text(data.output),
+        )
+        for data in (span.span_data for span in spans)
+        if data.type == "function"
+    ]
+    if not calls and not runs:
+        raise InputError("no call of a model and no run of a function in this trace")
+    chat = conversation(
+        join_calls(calls, runs), images, goal="", read=read_call, looks=LOOKS, measured=True
+    )
+    agent = next(
+        (
+            span.span_data.name
+            for span in spans
+            if span.span_data.type == "agent" and span.span_data.name
+        ),
+        None,
+    )
+    models = (
+        data.model or (data.response.model if data.response else None)
+        for data in (span.span_data for span in spans)
+    )
+    model = next((name for name in models if name), None)
+    metadata: dict[str, object] = {"trace_id": id, "workflow": head.workflow_name if head else None}
+    metadata["session"] = head.group_id if head else None
+    usages = [
+        data.usage
+        for data in (span.span_data for span in spans)
+        if data.type in ("generation", "response") and data.usage
+    ]
+    if usages:
+        metadata["prompt_tokens"] = sum(usage.input_tokens or 0 for usage in usages)
+        metadata["completion_tokens"] = sum(usage.output_tokens or 0 for usage in usages)
+    metadata["date"] = date_in(spans[0].started_at or "")
+    return Trajectory(
+        id=id,
+        task=Task(goal=chat.goal),
+        agent=f"{agent} ({model})" if agent and model else agent or model,
+        steps=chat.steps,
+        final=chat.final,
+        answer=chat.answer,
+        metadata=with_claim(
+            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
+        ),
+        error=next(
+            (_said(span.error) for span in spans if span.error and span.span_data.type == "agent"),
+            None,
+        ),
+    )
+
+
+def _call(data: _Data) -> ModelCall | None:
+    inputs = (
+        [{"role": "user", "content": data.input}] if isinstance(data.input, str) else data.input
+    )
+    inputs = inputs if isinstance(inputs, list) else []
+    if data.type == "generation":
+        outputs = data.output if isinstance(data.output, list) else []
+        return ModelCall(tuple(chat_messages(inputs)), tuple(chat_messages(outputs)))
+    if data.type == "response" and (inputs or data.response):
+        outputs = data.response.output if data.response else []
+        return ModelCall(tuple(item_messages(inputs)), tuple(item_messages(outputs)))
+    return None
+
+
+def _text(output: str | list[object] | None) -> str | None:
+    return output if isinstance(output, str) else str(output) if output else None
+
+
+def _said(error: _Error) -> str:
+    inner = error.data.get("error") if isinstance(error.data, dict) else None
+    parts = (error.message, inner if isinstance(inner, str) else None)
+    return ": ".join(part for part in parts if part) or "failed"

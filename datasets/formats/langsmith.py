@@ -1,0 +1,410 @@
+"""Run trees of LangSmith: runs as its client sends and lists them, in JSON or JSON lines, or nested
+as `child_runs`.
+
+All runs of a `trace_id` are a run of the agent. Runs of type `llm` hold messages in LangChain's
+forms, in those of OpenAI's and Anthropic's clients, or as items of OpenAI's Responses; where they
+have none, the messages of the first run are taken, as LangGraph keeps them. Runs of type `tool`
+give the results that no call shows.
+
+Feedback, in lines of its own (`run_id`, `key`, `score`) or as `feedback_stats` of a run, is labels,
+each key a source. (langchain-ai/langsmith-sdk, python/langsmith/schemas.py, run_trees.py; tried:
+langsmith 0.15.1, langchain-core 1.8.3.)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from os import PathLike
+
+import msgspec
+
+from prill.actions.ending import with_claim
+from prill.datasets.reading.anthropic import is_message, read_call
+from prill.datasets.reading.anthropic import messages as chat_messages
+from prill.datasets.reading.chat import LOOKS, ChatMessage, conversation
+from prill.datasets.reading.images import RecordImages, image_store
+from prill.datasets.reading.model_calls import ModelCall, ToolRun, join_calls
+from prill.datasets.reading.records import as_record, date_in, read_record
+from prill.datasets.reading.responses import is_item
+from prill.datasets.reading.responses import messages as item_messages
+from prill.datasets.reading.sources import Document, Source, read_documents
+from prill.errors import InputError
+from prill.io.store import BadLine
+from prill.types import LabelRecord, Task, Trajectory
+
+_PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
+_ROLES = {
+    "human": "user",
+    "ai": "assistant",
+    "function": "tool",
+    "AIMessageChunk": "assistant",
+    "HumanMessage": "user",
+}
+_TEXTS = (
+    "input",
+    "question",
+    "query",
+    "task",
+    "goal",
+    "prompt",
+    "output",
+    "answer",
+    "result",
+    "text",
+    "content",
+)
+
+
+@dataclass(frozen=True)
+class _Feedback:
+    n: int | None = None
+    avg: float | None = None
+
+
+@dataclass(frozen=True)
+class _Metadata:
+    ls_model_name: str | None = None
+    usage_metadata: dict[str, object] | None = None
+
+
+@dataclass(frozen=True)
+class _Extra:
+    tool_call_id: str | None = None
+    metadata: _Metadata | None = None
+
+
+@dataclass(frozen=True)
+class _Run:
+    id: str
+    run_type: str
+    name: str = ""
+    trace_id: str | None = None
+    parent_run_id: str | None = None
+    start_time: str | None = None
+    dotted_order: str | None = None
+    inputs: dict[str, object] | None = None
+    outputs: dict[str, object] | None = None
+    error: str | None = None
+    extra: _Extra | None = None
+    feedback_stats: dict[str, _Feedback] | None = None
+    child_runs: list[object] | None = None
+
+
+@dataclass(frozen=True)
+class _Said:
+    """Feedback on a run."""
+
+    key: str
+    run_id: str | None = None
+    trace_id: str | None = None
+    score: float | bool | None = None
+    comment: str | None = None
+
+
+@dataclass
+class _Document:
+    traces: dict[str, list[_Run]] = field(default_factory=dict)
+    feedback: list[_Said] = field(default_factory=list)
+
+
+def looks_like(value: object) -> bool:
+    """Whether the first record of a file is a run."""
+    first = value[0] if isinstance(value, list) and value else value
+    return isinstance(first, dict) and {"id", "run_type", "inputs"} <= first.keys()
+
+
+def recognise(source: Source) -> bool:
+    """By the keys of the first record."""
+    return source.has(_is_ours, *_PATTERNS)
+
+
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
+    """The traces of a file, or of the files below a folder, each by its id; those of a trace must
+    be in one file.
+
+    Pictures inside a file are written to the folder `images`; without one, to a temporary folder,
+    and go when the next run is asked for.
+    """
+    with image_store(images) as store:
+        unpacked = RecordImages(store)
+        for document in read_documents(source, _is_ours, *_PATTERNS):
+            if isinstance(document, BadLine):
+                yield document
+                continue
+            found = _Document()
+            yield from _sort(document, found)
+            for id, runs in found.traces.items():
+                yield read_record(
+                    f"{document.place}:{id}", partial(_trajectory, id, runs, unpacked)
+                )
+                unpacked.next_record()
+
+
+def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+    """Feedback on the first run of a trace, each key a source: a score of 0.5 and more, of 1 at
+    most, is success.
+    """
+    for document in read_documents(source, _is_ours, *_PATTERNS):
+        if isinstance(document, BadLine):
+            yield document
+            continue
+        found = _Document()
+        yield from _sort(document, found)
+        roots = {
+            run.id: id
+            for id, runs in found.traces.items()
+            for run in runs
+            if run.parent_run_id is None
+        }
+        for said in found.feedback:
+            id = roots.get(said.run_id or "") or (said.trace_id if said.run_id is None else None)
+            if id is not None:
+                yield LabelRecord(
+                    id=id,
+                    success=_success(said.score),
+                    source=said.key,
+                    note=_note(said.score, said.comment),
+                )
+        for id, runs in found.traces.items():
+            for run in runs:
+                for key, stats in (
+                    (run.feedback_stats or {}).items() if run.parent_run_id is None else ()
+                ):
+                    yield LabelRecord(
+                        id=id, success=_success(stats.avg), source=key, note=_note(stats.avg, None)
+                    )
+
+
+def _is_ours(file: Source) -> bool:
+    return looks_like(file.value)
+
+
+def _sort(document: Document, found: _Document) -> Iterator[BadLine]:
+    """Fills the runs by their trace, and the feedback; gives the records that are neither."""
+    waiting = deque(
+        (place, one)
+        for place, value in document.records
+        for one in (value if isinstance(value, list) else (value,))
+    )
+    while waiting:
+        place, value = waiting.popleft()
+        if isinstance(value, dict) and "key" in value and "run_type" not in value:
+            said = read_record(place, partial(as_record, value, _Said))
+            if isinstance(said, BadLine):
+                yield said
+            else:
+                found.feedback.append(said)
+            continue
+        run = read_record(place, partial(as_record, value, _Run))
+        if isinstance(run, BadLine):
+            yield run
+            continue
+        trace = run.trace_id or run.id
+        found.traces.setdefault(trace, []).append(replace(run, child_runs=None))
+        for child in run.child_runs or ():
+            # of the trace and the run that it stands in, whatever it says
+            if isinstance(child, dict):
+                waiting.append((place, {**child, "trace_id": trace, "parent_run_id": run.id}))
+
+
+def _trajectory(id: str, runs: list[_Run], images: RecordImages) -> Trajectory:
+    runs = sorted(runs, key=lambda run: run.dotted_order or run.start_time or "")
+    ids = {run.id for run in runs}
+    roots = [run for run in runs if run.parent_run_id not in ids]
+    calls = [call for run in runs if run.run_type == "llm" and (call := _call(run)) is not None]
+    if not any(call.inputs for call in calls):
+        kept = next((messages for run in roots if (messages := _messages(_held(run.outputs)))), ())
+        calls = [ModelCall(tuple(kept), ())] if kept else calls
+    tools = [
+        ToolRun(
+            run.name,
+            _arguments(run),
+            _plain_text(run.outputs),
+            run.extra.tool_call_id if run.extra else None,
+        )
+        for run in runs
+        if run.run_type == "tool"
+    ]
+    if not calls and not tools:
+        raise InputError("no call of a model and no run of a tool in this trace")
+    goal = next((text for run in roots if (text := _plain_text(run.inputs))), "")
+    chat = conversation(
+        join_calls(calls, tools), images, goal=goal, read=read_call, looks=LOOKS, measured=True
+    )
+    metas = [
+        run.extra.metadata
+        for run in runs
+        if run.run_type == "llm" and run.extra and run.extra.metadata
+    ]
+    model = next((meta.ls_model_name for meta in metas if meta.ls_model_name), None)
+    metadata: dict[str, object] = {
+        "trace_id": id,
+        "date": next((d for run in roots if (d := date_in(run.start_time or ""))), None),
+    }
+    for name, key in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")):
+        counts = [
+            count
+            for meta in metas
+            if isinstance(count := (meta.usage_metadata or {}).get(key), int)
+        ]
+        metadata[name] = sum(counts) if counts else None
+    agent = roots[0].name if roots else None
+    return Trajectory(
+        id=id,
+        task=Task(goal=chat.goal),
+        agent=f"{agent} ({model})" if agent and model else agent or model,
+        steps=chat.steps,
+        final=chat.final,
+        answer=chat.answer
+        if chat.answer is not None
+        else next((t for run in roots if (t := _plain_text(run.outputs))), None),
+        metadata=with_claim(
+            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
+        ),
+        error=next((run.error.split("\n", 1)[0] for run in roots if run.error), None),
+    )
+
+
+def _call(run: _Run) -> ModelCall | None:
+    inputs, outputs = _messages(_held(run.inputs)), _messages(_said(run.outputs))
+    return ModelCall(tuple(inputs), tuple(outputs)) if inputs or outputs else None
+
+
+def _held(values: dict[str, object] | None) -> object:
+    """The messages among what a run was given or gave: those of the first of a batch."""
+    held = (values or {}).get("messages", (values or {}).get("input"))
+    is_batch = (
+        isinstance(held, list)
+        and len(held) > 0
+        and isinstance(held[0], list)
+        and not _is_pair(held[0])
+    )
+    return held[0] if is_batch and isinstance(held, list) else held
+
+
+def _said(values: dict[str, object] | None) -> object:
+    """The messages that a model gave."""
+    values = values or {}
+    for key in ("generations", "choices"):
+        held = values.get(key)
+        while isinstance(held, list) and held:
+            held = held[0]
+        if isinstance(held, dict):
+            return (
+                [held.get("message")]
+                if held.get("message") is not None
+                else [("assistant", held.get("text"))]
+            )
+    if isinstance(values.get("output"), list | dict):
+        held = values["output"]
+        return held if isinstance(held, list) else [held]
+    if isinstance(values.get("message"), dict):
+        return [values["message"]]
+    return [values] if "role" in values else values.get("messages")
+
+
+def _messages(values: object) -> list[ChatMessage]:
+    if not isinstance(values, list):
+        return []
+    if any(map(is_item, values)):
+        return list(item_messages(values))
+    plain = [message for value in values if (message := _plain(value)) is not None]
+    return list(chat_messages(plain))
+
+
+def _is_pair(value: object) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(isinstance(one, str) for one in value)
+    )
+
+
+def _plain(value: object) -> dict[str, object] | None:
+    """A message in any of LangChain's forms as one of an API."""
+    if _is_pair(value) and isinstance(value, list | tuple):
+        return {"role": _ROLES.get(str(value[0]), value[0]), "content": value[1]}
+    if not isinstance(value, dict):
+        return None
+    inner = value.get("kwargs", value.get("data"))
+    if isinstance(inner, dict):
+        names = value.get("id")
+        kind = (
+            str(names[-1]).removesuffix("Chunk").removesuffix("Message").lower()
+            if isinstance(names, list) and names
+            else value.get("type")
+        )
+        value = {"type": kind, **inner}
+    if is_message(value):
+        return value
+    role = value.get("type", value.get("role"))
+    if not isinstance(role, str) or not ("content" in value or "tool_calls" in value):
+        return None
+    more = value.get("additional_kwargs")
+    more = more if isinstance(more, dict) else {}
+    calls = value.get("tool_calls") or more.get("tool_calls")
+    return {
+        "role": _ROLES.get(role, role),
+        "content": value.get("content"),
+        "tool_calls": [_plain_call(call) for call in calls if isinstance(call, dict)]
+        if isinstance(calls, list)
+        else None,
+        "tool_call_id": value.get("tool_call_id"),
+        "reasoning_content": more.get("reasoning_content"),
+    }
+
+
+def _plain_call(call: dict[str, object]) -> dict[str, object]:
+    return (
+        call
+        if "function" in call
+        else {"id": call.get("id"), "name": call.get("name"), "arguments": call.get("args")}
+    )
+
+
+def _arguments(run: _Run) -> dict[str, object] | str | None:
+    """What a tool was given; LangChain writes it as the text of a Python value, which is kept as
+    that.
+    """
+    inputs = run.inputs or {}
+    only = inputs.get("input") if inputs.keys() == {"input"} else None
+    return only if isinstance(only, str) else inputs
+
+
+def _plain_text(values: dict[str, object] | None) -> str | None:
+    """The words of what a run was given or gave, where it is words."""
+    values = values or {}
+    for key in _TEXTS:
+        held = values.get(key)
+        if isinstance(held, dict) and (message := _plain(held)):
+            held = message["content"]
+        if isinstance(held, str) and held:
+            return held
+    if messages := _held(values):
+        said = [message for message in _messages(messages) if message.role in ("user", "assistant")]
+        return next(
+            (
+                message.content
+                for message in said
+                if isinstance(message.content, str) and message.content
+            ),
+            None,
+        )
+    if len(values) == 1 and isinstance(only := next(iter(values.values())), str):
+        return only
+    is_empty = all(value is None for value in values.values())
+    return None if is_empty or "messages" in values else msgspec.json.encode(values).decode()
+
+
+def _success(score: float | bool | None) -> bool | None:
+    return score >= 0.5 if score is not None and 0 <= score <= 1 else None
+
+
+def _note(score: float | bool | None, comment: str | None) -> str | None:
+    parts = (f"score {score:g}" if score is not None and score not in (0, 1) else None, comment)
+    return "; ".join(part for part in parts if part) or None

@@ -1,0 +1,361 @@
+"""Traces of Playwright, `trace.zip`; tried: version 10 of the format, by Playwright 1.65, and 6, by
+1.44.
+
+Steps are the calls that act on a page; those that wait, look or assert are none, and a script
+(`evaluate`) is kind `other`. The picture before a step is the last frame of the screencast until
+then, and the one at the end the final state; without `screenshots=True` there are none. A trace has
+neither a goal nor thoughts, so its goal is empty. (microsoft/playwright,
+packages/trace/src/trace.ts.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+
+import msgspec
+
+from prill.datasets.reading.archives import Archive
+from prill.datasets.reading.images import ImageFolder, image_store
+from prill.datasets.reading.records import UNREADABLE, iso_date, read_record
+from prill.datasets.reading.sources import Source, find_files
+from prill.datasets.reading.tool_calls import fraction, tool_action
+from prill.errors import InputError
+from prill.io.store import BadLine
+from prill.types import Action, Observation, Point, Step, Task, Trajectory
+
+_PATTERNS = ("*.zip",)
+_SUFFIX, _RUNNERS = ".trace", "test.trace"  # that of the test runner repeats what the library's has
+# What is done to a page, and the parameter that has its value.
+_METHODS: dict[str, tuple[str, str | None]] = {
+    "goto": ("goto", "url"),
+    "goBack": ("back", None),
+    "goForward": ("forward", None),
+    "reload": ("goto", None),
+    "newPage": ("new_tab", None),
+    "close": ("close_tab", None),
+    "bringToFront": ("focus_tab", None),
+    "click": ("click", None),
+    "tap": ("click", None),
+    "dblclick": ("double_click", None),
+    "hover": ("hover", None),
+    "check": ("click", None),
+    "uncheck": ("click", None),
+    "fill": ("type", "value"),
+    "type": ("type", "text"),
+    "press": ("press", "key"),
+    "selectOption": ("select", None),
+    "setInputFiles": ("upload", "localPaths"),
+    "dragAndDrop": ("drag", None),
+    "keyboardType": ("type", "text"),
+    "keyboardInsertText": ("type", "text"),
+    "keyboardPress": ("press", "key"),
+    "mouseClick": ("click", None),
+    "mouseMove": ("hover", None),
+    "mouseDown": ("mouse_down", None),
+    "mouseUp": ("mouse_up", None),
+    "mouseWheel": ("scroll", None),
+    "touchscreenTap": ("click", None),
+    "evaluateExpression": ("other", None),
+}
+_CLASSES = frozenset({"Page", "Frame", "BrowserContext", "ElementHandle"})
+_NAMED = re.compile(r'internal:role=([\w-]+)(?:\[name="((?:[^"\\]|\\.)*)"[is]?\])?')
+_LABELLED = re.compile(r'internal:(?:label|text|attr=\[[\w-]+)=?"((?:[^"\\]|\\.)*)"')
+# Bookkeeping of the library, which is no part of what was done.
+_NOT_SHOWN = frozenset(
+    {"strict", "timeout", "isFunction", "arg", "force", "noWaitAfter", "trial", "waitUntil"}
+)
+
+
+@dataclass(frozen=True)
+class _Place:
+    x: float | None = None
+    y: float | None = None
+    width: float | None = None
+    height: float | None = None
+
+
+@dataclass(frozen=True)
+class _Error:
+    message: str | None = None
+    error: _Error | None = None
+
+
+@dataclass(frozen=True)
+class _Options:
+    viewport: _Place | None = None
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    callId: str | None = None  # noqa: N815 - the file's name, as those below
+    frameUrl: str | None = None  # noqa: N815
+    isMainFrame: bool = False  # noqa: N815
+
+
+@dataclass(frozen=True)
+class _Event:
+    """A line of any type; fields of others are passed over."""
+
+    type: str
+    callId: str | None = None  # noqa: N815
+    startTime: float | None = None  # noqa: N815
+    endTime: float | None = None  # noqa: N815
+    time: float | None = None
+    timestamp: float | None = None
+    method: str | None = None
+    apiName: str | None = None  # noqa: N815
+    params: dict[str, object] | None = None
+    point: _Place | None = None
+    box: _Place | None = None
+    error: _Error | None = None
+    sha1: str | None = None
+    file: str | None = None
+    width: float | None = None
+    height: float | None = None
+    wallTime: float | None = None  # noqa: N815
+    title: str | None = None
+    options: _Options | None = None
+    snapshot: _Snapshot | None = None
+    class_: str | None = None
+
+
+@dataclass
+class _Call:
+    start: float
+    method: str
+    params: Mapping[str, object]
+    point: _Place | None = None
+    box: _Place | None = None
+    error: str | None = None
+    url: str | None = None
+
+
+@dataclass
+class _Trace:
+    calls: dict[str, _Call] = field(default_factory=dict)
+    frames: list[_Event] = field(default_factory=list)
+    viewport: tuple[float, float] | None = None
+    wall: float | None = None
+    title: str | None = None
+
+
+class _Line(msgspec.Struct, rename={"class_": "class"}):
+    class_: str | None = None
+
+
+def looks_like(names: tuple[str, ...]) -> bool:
+    """Whether the entries of an archive are those of a trace: what happened, and what went over the
+    network.
+    """
+    return any(name.endswith(_SUFFIX) for name in names) and any(
+        name.endswith(".network") for name in names
+    )
+
+
+def recognise(source: Source) -> bool:
+    """By the entries of an archive."""
+    return source.has(_is_ours, *_PATTERNS)
+
+
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
+    """The trace of an archive, or of every one below a folder; the id is its path without `.zip`.
+
+    Pictures are written to the folder `images`; without one, to a temporary folder, and go when the
+    next run is asked for.
+    """
+    with image_store(images) as store:
+        for path, name in find_files(source, _is_ours, *_PATTERNS):
+            folder = store.new()
+            yield read_record(str(path), partial(_read, path, name, folder))
+            folder.close()
+
+
+def _is_ours(file: Source) -> bool:
+    return looks_like(file.zip_names)
+
+
+def _read(path: Path, name: str, images: ImageFolder) -> Trajectory:
+    with Archive(path) as archive:
+        files = sorted(
+            one for one in archive.names if one.endswith(_SUFFIX) and not one.endswith(_RUNNERS)
+        )
+        if not files:
+            raise InputError("no .trace is in this archive")
+        trace = _Trace()
+        for file in files:
+            _events(archive.read(file), file, trace)
+        return _trajectory(name, trace, archive, images)
+
+
+def _events(data: bytes, file: str, trace: _Trace) -> None:
+    decoder, classes = msgspec.json.Decoder(_Event), msgspec.json.Decoder(_Line)
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            event = decoder.decode(line)
+            kind = classes.decode(line).class_ if event.type in ("before", "action") else None
+        except UNREADABLE as error:
+            if number == len(lines):  # broken off as it was written
+                return
+            raise InputError(f"{file}:{number}: {error}") from None
+        _take(event, kind, trace)
+
+
+def _take(event: _Event, kind: str | None, trace: _Trace) -> None:
+    call = trace.calls.get(event.callId or "")
+    if event.type == "context-options":
+        view = event.options.viewport if event.options else None
+        if view and view.width and view.height:
+            trace.viewport = view.width, view.height
+        trace.wall, trace.title = trace.wall or event.wallTime, trace.title or event.title
+    elif (
+        event.type in ("before", "action")
+        and event.callId
+        and event.method in _METHODS
+        and kind in _CLASSES
+    ):
+        made = _Call(
+            event.startTime or 0.0, event.method, event.params or {}, event.point, event.box
+        )
+        made.error = _message(event.error)
+        trace.calls[event.callId] = made
+    elif event.type == "input" and call is not None:
+        call.point, call.box = event.point or call.point, event.box or call.box
+    elif event.type == "after" and call is not None:
+        call.error, call.point = _message(event.error), event.point or call.point
+    elif event.type == "screencast-frame" and (event.file or event.sha1):
+        trace.frames.append(event)
+    elif event.type == "frame-snapshot" and event.snapshot and event.snapshot.isMainFrame:
+        held = trace.calls.get(event.snapshot.callId or "")
+        if held is not None:
+            held.url = held.url or event.snapshot.frameUrl
+
+
+def _trajectory(name: str, trace: _Trace, archive: Archive, images: ImageFolder) -> Trajectory:
+    calls = sorted(trace.calls.values(), key=lambda call: call.start)
+    if calls and calls[0].method == "newPage":
+        del calls[0]  # the page that all begins with
+    frames = sorted(trace.frames, key=lambda frame: frame.timestamp or 0.0)
+    copies: dict[str, str | None] = {}
+
+    def picture(frame: _Event | None) -> str | None:
+        """A frame's file; one that is missing or broken is none, as a trace is often cut."""
+        if frame is None:
+            return None
+        entry = frame.file or f"resources/{frame.sha1}"
+        if entry not in copies:
+            try:
+                copies[entry] = images.add(archive.read(entry)) if entry in archive.names else None
+            except InputError:
+                copies[entry] = None
+        return copies[entry]
+
+    steps: list[Step] = []
+    at, url, failed = 0, None, None
+    for call in calls:
+        while at < len(frames) and (frames[at].timestamp or 0.0) <= call.start:
+            at += 1
+        frame = frames[at - 1] if at else None
+        url = call.url or url
+        # Frames state the window's size while it is not final yet.
+        size = trace.viewport or (
+            (frame.width, frame.height) if frame and frame.width and frame.height else None
+        )
+        steps.append(Step(Observation(picture(frame), text=failed, url=url), _action(call, size)))
+        failed = call.error
+        address = call.params.get("url")
+        url = address if call.method == "goto" and isinstance(address, str) and not failed else url
+    last = picture(frames[-1] if frames else None)
+    metadata: dict[str, object] = {"title": trace.title} if trace.title else {}
+    if trace.wall and (date := iso_date(trace.wall / 1e3)):
+        metadata["date"] = date
+    start = next(
+        (step.action.value for step in steps if step.action.kind == "goto" and step.action.value),
+        None,
+    )
+    return Trajectory(
+        id=name,
+        task=Task(goal="", platform="web", start_url=start),
+        steps=tuple(steps),
+        final=Observation(last, text=failed, url=url) if last or failed else None,
+        metadata=metadata,
+        error=failed,
+    )
+
+
+def _action(call: _Call, size: tuple[float, float] | None) -> Action:
+    kind, key = _METHODS[call.method]
+    shown = {name: value for name, value in call.params.items() if name not in _NOT_SHOWN}
+    value = call.params.get(key) if key else None
+    if kind == "scroll":
+        down, across = (call.params.get(name) for name in ("deltaY", "deltaX"))
+        across = across if isinstance(across, int | float) else 0
+        down = down if isinstance(down, int | float) else 0
+        value = (
+            ("right" if across > 0 else "left")
+            if abs(across) > abs(down)
+            else "up"
+            if down < 0
+            else "down"
+        )
+    elif kind == "select":
+        options = call.params.get("options")
+        held = (
+            [one for one in options if isinstance(one, dict)] if isinstance(options, list) else []
+        )
+        named = (one.get("valueOrLabel", one.get("label", one.get("value"))) for one in held)
+        value = ", ".join(str(one) for one in named if one is not None) or None
+    elif isinstance(value, list):
+        value = ", ".join(map(str, value))
+    if kind == "click" and call.params.get("button") == "right":
+        kind = "right_click"
+    action = tool_action(call.method, shown)
+    return replace(
+        action,
+        kind=kind,
+        value=value if isinstance(value, str) else None,
+        target=_target(call.params.get("selector", call.params.get("source"))),
+        point=_point(call, size),
+        end_point=None,
+    )
+
+
+def _point(call: _Call, size: tuple[float, float] | None) -> Point | None:
+    """The place that was asked for, else where the input went, else the middle of the element.
+
+    In this order: of a click of the mouse, older traces say where the last input before it went.
+    """
+    if "x" in call.params:
+        return fraction(call.params["x"], call.params.get("y"), size)
+    if call.point is not None:
+        return fraction(call.point.x, call.point.y, size)
+    box = call.box
+    if box is None or box.x is None or box.y is None or box.width is None or box.height is None:
+        return None
+    return fraction(box.x + box.width / 2, box.y + box.height / 2, size)
+
+
+def _target(selector: object) -> str | None:
+    """The element of a selector by its role and name where it has them: `button 'Buy'`."""
+    if not isinstance(selector, str) or not selector:
+        return None
+    if (match := _NAMED.fullmatch(selector)) is not None:
+        return f"{match[1]} '{match[2]}'" if match[2] else match[1]
+    match = _LABELLED.match(selector)
+    return f"'{match[1]}'" if match is not None and ">>" not in selector else selector
+
+
+def _message(error: _Error | None) -> str | None:
+    if error is None:
+        return None
+    inner = error.error or error
+    return inner.message or "failed"

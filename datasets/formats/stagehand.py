@@ -1,0 +1,338 @@
+"""Trajectories of Stagehand's evaluations: a folder a run, with trajectory.json, screenshots/,
+task_data.json and scores/.
+
+What a probe saw after a step is what the agent had before the next one; the last is the final
+state. `act` is told in words, of which the first says what was done. The status stands in the
+metadata; runs that ended with `error` have that as their error.
+
+Verdicts in `scores/` are labels of source `llm-judge`; the expected answer goes into their notes,
+and the rubric of the task is for `load_rubrics`. (browserbase/stagehand,
+packages/core/lib/v3/verifier/types.ts, packages/evals/framework.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+
+import msgspec
+
+from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
+from prill.datasets.reading.records import as_record, date_in, decode_json, read_file, read_record
+from prill.datasets.reading.sources import Document, Source, read_documents
+from prill.datasets.reading.tool_calls import detect_kind, fraction, tool_action
+from prill.io.store import BadLine
+from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+
+_PATTERNS = ("*.json",)
+_KINDS = {
+    "navback": "back",
+    "keys": "press",
+    "close": "stop",
+    "done": "stop",
+    "fillForm": "type",
+    "fillFormVision": "type",
+}
+_ENDS = frozenset({"done", "close"})
+_CLAIM = "taskComplete"  # what the agent says of its success
+
+
+@dataclass(frozen=True)
+class _Criterion:
+    criterion: str
+    description: str = ""
+    maxPoints: float = 1.0  # noqa: N815 - the file's name
+    condition: str | None = None
+
+
+@dataclass(frozen=True)
+class _Rubric:
+    items: tuple[_Criterion, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Task:
+    id: str
+    instruction: str
+    initUrl: str | None = None  # noqa: N815
+    precomputedRubric: _Rubric | None = None  # noqa: N815
+    expectedAnswer: str | None = None  # noqa: N815
+
+
+@dataclass(frozen=True)
+class _Modality:
+    type: str = "text"
+    content: object = None
+    imagePath: str | None = None  # noqa: N815
+    bytesBase64: str | None = None  # noqa: N815
+    mediaType: str | None = None  # noqa: N815
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    modalities: tuple[_Modality, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Probe:
+    url: str | None = None
+    screenshotPath: str | None = None  # noqa: N815
+    ariaTree: str | None = None  # noqa: N815
+
+
+@dataclass(frozen=True)
+class _Output:
+    ok: bool = True
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class _Step:
+    actionName: str  # noqa: N815
+    actionArgs: dict[str, object] = field(default_factory=dict)  # noqa: N815
+    reasoning: str | None = None
+    agentEvidence: _Evidence = _Evidence()  # noqa: N815
+    probeEvidence: _Probe = _Probe()  # noqa: N815
+    toolOutput: _Output = _Output()  # noqa: N815
+    startedAt: str | None = None  # noqa: N815
+
+
+@dataclass(frozen=True)
+class _Usage:
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class _Run:
+    task: _Task
+    steps: tuple[_Step, ...]
+    status: str = ""
+    finalAnswer: str | None = None  # noqa: N815
+    finalObservation: _Probe | None = None  # noqa: N815
+    terminationReason: str | None = None  # noqa: N815
+    usage: _Usage = _Usage()
+
+
+@dataclass(frozen=True)
+class _Score:
+    outcomeSuccess: bool  # noqa: N815
+    processScore: float | None = None  # noqa: N815
+
+
+def looks_like(value: object) -> bool:
+    """Whether a document is a trajectory: a task with an instruction, steps, a status."""
+    if not isinstance(value, dict) or not {"task", "steps", "status"} <= value.keys():
+        return False
+    return (
+        isinstance(value["task"], dict)
+        and "instruction" in value["task"]
+        and isinstance(value["steps"], list)
+    )
+
+
+def recognise(source: Source) -> bool:
+    """By the keys of a trajectory.json."""
+    return source.has(_is_ours, *_PATTERNS)
+
+
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
+    """The run of a folder or of its trajectory.json, or every run below a folder; ids are the paths
+    of the runs' folders.
+
+    Places are pixels of the last picture. Pictures inside a file are written to the folder
+    `images`; without one, to a temporary folder, and go when the next run is asked for.
+    """
+    with image_store(images) as store:
+        for document in read_documents(source, _is_ours, *_PATTERNS):
+            if isinstance(document, BadLine):
+                yield document
+                continue
+            unpacked = RecordImages(store, document.path.parent)
+            yield read_record(document.place, partial(_trajectory, document, unpacked))
+            unpacked.next_record()
+
+
+def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+    """The verdicts in `scores/` next to each trajectory, with the process score and the expected
+    answer as their note.
+    """
+    for document in read_documents(source, _is_ours, *_PATTERNS):
+        if isinstance(document, BadLine):
+            yield document
+            continue
+        for path in sorted((document.path.parent / "scores").glob("*.json")):
+            yield read_record(str(path), partial(_label, document, path))
+
+
+def load_rubrics(source: str | PathLike[str]) -> Iterator[tuple[str, list[dict[str, object]]]]:
+    """The rubric of each task that has one: the task's id, and its criteria with `text` and
+    `weight` (the most points).
+    """
+    for document in read_documents(source, _is_ours, *_PATTERNS):
+        run = (
+            document
+            if isinstance(document, BadLine)
+            else read_record(document.place, partial(_run, document))
+        )
+        if isinstance(run, BadLine) or run.task.precomputedRubric is None:
+            continue
+        criteria: list[dict[str, object]] = []
+        for item in run.task.precomputedRubric.items:
+            words = f"{item.criterion}: {item.description}" if item.description else item.criterion
+            criteria.append(
+                {
+                    "text": f"If {item.condition}: {words}" if item.condition else words,
+                    "weight": item.maxPoints,
+                }
+            )
+        yield run.task.id, criteria
+
+
+def _is_ours(file: Source) -> bool:
+    return looks_like(file.value)
+
+
+def _run(document: Document) -> _Run:
+    return as_record(document.records[0][1], _Run)
+
+
+def _id(document: Document) -> str:
+    """The path of the folder of a run; that of the file where it is named otherwise, or all that
+    was asked for.
+    """
+    folder, _, name = document.name.rpartition("/")
+    return document.name if name != "trajectory" else folder or document.path.resolve().parent.name
+
+
+def _label(document: Document, path: Path) -> LabelRecord:
+    score, answer = decode_json(read_file(path), _Score), _run(document).task.expectedAnswer
+    notes = (
+        None if score.processScore is None else f"process score {score.processScore:g}",
+        answer and f"expected answer: {answer}",
+    )
+    note = "; ".join(part for part in notes if part) or None
+    return LabelRecord(
+        id=_id(document),
+        success=score.outcomeSuccess,
+        source="llm-judge",
+        annotator=path.stem,
+        note=note,
+    )
+
+
+def _trajectory(document: Document, images: RecordImages) -> Trajectory:
+    run = _run(document)
+    seen = Observation(url=run.task.initUrl or None)
+    size: tuple[float, float] | None = None
+    steps: list[Step] = []
+    for i, one in enumerate(run.steps):
+        action = _action(one, size)
+        if action.is_final and i < len(run.steps) - 1:
+            action = replace(action, kind="message")
+        steps.append(Step(seen, action, one.reasoning or None))
+        seen = _seen(one, seen.url, images)
+        size = (image_size_or_none(seen.screenshot) if seen.screenshot else None) or size
+    if (probe := run.finalObservation) is not None:
+        picture = images.file(probe.screenshotPath) if probe.screenshotPath else None
+        seen = Observation(
+            picture or seen.screenshot, text=probe.ariaTree or seen.text, url=probe.url or seen.url
+        )
+    metadata: dict[str, object] = {"status": run.status} if run.status else {}
+    if run.usage.input_tokens is not None:
+        metadata["prompt_tokens"] = run.usage.input_tokens
+    if run.usage.output_tokens is not None:
+        metadata["completion_tokens"] = run.usage.output_tokens
+    if run.steps and (date := date_in(run.steps[0].startedAt or "")):
+        metadata["date"] = date
+    return Trajectory(
+        id=_id(document),
+        task=Task(
+            id=run.task.id, goal=run.task.instruction, platform="web", start_url=run.task.initUrl
+        ),
+        agent="stagehand",
+        steps=tuple(steps),
+        final=seen if run.steps and (seen.screenshot or seen.text) else None,
+        answer=run.finalAnswer or None,
+        metadata=metadata,
+        error=(run.terminationReason or "error") if run.status == "error" else None,
+    )
+
+
+def _seen(step: _Step, before: str | None, images: RecordImages) -> Observation:
+    """What there was after a step: the probe's picture before the agent's, the tree before what the
+    tool said.
+    """
+    probe, pictures, texts = step.probeEvidence, list[str](), list[str]()
+    for part in step.agentEvidence.modalities:
+        if part.type == "image" and part.imagePath:
+            pictures += [path] if (path := images.file(part.imagePath)) else []
+        elif part.type == "image" and part.bytesBase64:
+            path = images.file(f"data:{part.mediaType or 'image/png'};base64,{part.bytesBase64}")
+            pictures += [path] if path else []
+        elif part.content is not None and part.content != "":
+            texts.append(
+                part.content
+                if isinstance(part.content, str)
+                else msgspec.json.encode(part.content).decode()
+            )
+    if step.toolOutput.error:
+        texts.append(step.toolOutput.error)
+    if probe.ariaTree:
+        texts.append(probe.ariaTree)
+    picture = images.file(probe.screenshotPath) if probe.screenshotPath else None
+    return Observation(
+        picture or (pictures[-1] if pictures else None),
+        text="\n".join(dict.fromkeys(texts)) or None,
+        url=probe.url or before,
+    )
+
+
+def _action(step: _Step, size: tuple[float, float] | None) -> Action:
+    name, values = (
+        step.actionName,
+        {key: value for key, value in step.actionArgs.items() if key != _CLAIM},
+    )
+    action = tool_action(name, values, size)
+    kind, value = _KINDS.get(name, action.kind), action.value
+    if name == "act" and isinstance(words := values.get("action", values.get("instruction")), str):
+        kind = detect_kind(words.strip().split(" ", 1)[0])
+        return Action(kind, action.text, value=None if kind == "other" else _quoted(words))
+    if name == "keys":
+        value = _text(values, "value", "keys", "text")
+    elif name in _ENDS:
+        value = _text(values, "output", "text", "answer", "reasoning")
+    points = [_place(values.get(key), size) for key in ("startCoordinates", "endCoordinates")]
+    target = values.get("describe")
+    return replace(
+        action,
+        kind="drag" if name == "dragAndDrop" else kind,
+        value=value,
+        target=target if isinstance(target, str) else action.target,
+        point=points[0] or action.point,
+        end_point=points[1] or action.end_point,
+    )
+
+
+def _place(value: object, size: tuple[float, float] | None) -> tuple[float, float] | None:
+    return (
+        fraction(value[0], value[1], size) if isinstance(value, list) and len(value) == 2 else None
+    )
+
+
+def _text(values: Mapping[str, object], *keys: str) -> str | None:
+    return next((text for key in keys if isinstance(text := values.get(key), str) and text), None)
+
+
+def _quoted(words: str) -> str | None:
+    """What is typed or chosen, in quotation marks: `type "green tea" into the search field`."""
+    for mark in ('"', "'"):
+        parts = words.split(mark)
+        if len(parts) >= 3:
+            return parts[1]
+    return None
