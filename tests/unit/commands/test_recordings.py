@@ -21,6 +21,7 @@ from prill.io.store import read_verdicts
 from prill.runs.annotate import Opened
 from tests.support.commands.command import Prill, write_trajectories
 from tests.support.commands.endpoint import Endpoint
+from tests.support.paths import SUPPORT
 from tests.unit.datasets.formats.test_atif import document
 from tests.unit.datasets.formats.test_openai_batch import PIXEL
 
@@ -253,7 +254,7 @@ def test_labels_reach_no_judge(log: str, prill: Prill, tmp_path: Path) -> None:
     """Nothing of what a log says of the outcome is in anything that a model is sent; also not what
     prill has put there.
     """
-    source, judged = Path(__file__).parents[1] / "datasets/written" / log, tmp_path / Path(log).name
+    source, judged = SUPPORT / "datasets/written" / log, tmp_path / Path(log).name
     if (source.parent / "screenshots").is_dir():
         shutil.copytree(source.parent / "screenshots", tmp_path / "screenshots")
     assert (

@@ -1,4 +1,6 @@
-"""Spans that the OpenAI Agents SDK 0.24.0 wrote, by tests/support/datasets/written/make_agents_sdk.py."""
+"""Spans that the OpenAI Agents SDK 0.24.0 wrote, by
+tests/support/datasets/written/make_agents_sdk.py.
+"""
 
 from __future__ import annotations
 
