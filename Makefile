@@ -1,6 +1,7 @@
 # make demo    judge the sample trajectories by a fitted judge and by a small model, here; compare with labels, make a page
-# make test    all tests; those whose browser or OCR engine cannot be had here are skipped and say so
-# make fuzz    2,000 broken versions of every kind of file that is read (make test: 100)
+# make test    the unit tests: without a browser, torch or root; six minutes from a bare machine
+# make test-all   all tests; installs torch, and Chromium and adb where it may; what needs more is skipped and says so
+# make fuzz    2,000 broken versions of every kind of file that is read (make test-all: 100)
 # make test-vllm   judges by a real vLLM on the CPU, in an environment of its own (3 GB)
 # make test-frameworks   rewards inside verl, verifiers, Inspect, OpenEnv, ART, and as OpenRLHF, slime, NeMo-Gym and ms-swift ask for them, rows as LLaMA-Factory, ms-swift and axolotl read them, runs by Ray; environments of their own (10 GB)
 # make lint    ruff and mypy
@@ -13,11 +14,12 @@
 # make clean   remove what these made, .venv included
 #
 # Each creates .venv when it is missing, with a pip that knows dependency groups (25.1). PYTHON=python3.12 chooses the
-# interpreter, WORKERS=2 how many processes test.
+# interpreter, WORKERS=2 how many processes test, TESTS='tests/integration tests/e2e' what test-all runs.
 
 PYTHON  ?= python3
 VENV    ?= .venv
 WORKERS ?= 3
+TESTS   ?= tests
 BIN     := $(VENV)/bin
 PIP      = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 APPIUM  := $(VENV)/appium
@@ -31,11 +33,11 @@ FRAMEWORKS := verl verifiers inspect openenv art openrlhf slime nemo-gym ms-swif
 RAY     := $(VENV)/frameworks/ray
 SAMPLES := datasets/samples/miniwob
 
-# Tests start the command hundreds of times. Where the environment forbids Python to keep what it compiled, each start would
+# Tests start the command often. Where the environment forbids Python to keep what it compiled, each start would
 # compile prill anew, which costs twice what the start does.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fuzz test-vllm test-frameworks lint docs wheel release constraints audit sbom clean browser adb
+.PHONY: demo test test-all fuzz test-vllm test-frameworks lint docs wheel release constraints audit sbom clean browser adb
 
 # The codes that quote pages are drawn at random; a fixed key makes the figures repeat.
 demo: export PRILL_CODE_KEY := demo
@@ -54,11 +56,14 @@ demo: $(VENV)/.installed
 	    --verdicts out/demo/student.jsonl out/demo/verdicts.jsonl out/demo/self-report.jsonl
 	@echo 'Open out/demo/report.html in a browser.'
 
-test: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs $(APPIUM)/.installed $(PYRIGHT)/.installed $(SCHEMATHESIS)/.installed browser adb
-	@# A file is run by one worker, which makes its fixtures once; tests/conftest.py says in which order.
-	@# What fails beside other tests is run once more, alone, and both outcomes are shown: an error fails twice.
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder || { test $$? -eq 1 \
-	    && echo 'Once more, alone:' && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 3; }
+# A file is run by one worker, which makes its fixtures once; tests/conftest.py says in which order.
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test: $(VENV)/.installed-dev
+	$(PYTEST) tests/unit
+
+test-all: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs $(APPIUM)/.installed $(PYRIGHT)/.installed $(SCHEMATHESIS)/.installed browser adb
+	$(PYTEST) --durations 20 $(TESTS)
 
 fuzz: $(VENV)/.installed-dev
 	PRILL_FUZZ=2000 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/integration/fuzz
@@ -96,7 +101,7 @@ release: $(VENV)/.installed-dev
 
 # Not what has an environment of its own, nor Ray. Markers say where a pin is not for every Python and system that prill runs on.
 COMPILE  = $(UV)/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header $(UPGRADE)
-PINNED  := embedded ocr easyocr web android ios local train serve anthropic papers student
+PINNED  := embedded ocr easyocr web android ios local train serve anthropic papers student inspect
 constraints: $(UV)/.installed
 	cp constraints.txt $(UV)/all.txt
 	cp constraints.txt $(UV)/alone.txt
@@ -133,7 +138,7 @@ $(VENV)/.installed: $(VENV)/.pip pyproject.toml constraints.txt
 
 # MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium. libwebarena: its 812 task configurations.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,anthropic,papers]' --group dev
+	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,anthropic,papers,inspect]' --group dev
 	$(PIP) --no-deps miniwob libwebarena
 	@touch $@
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from prill.errors import InputError, UsageError
 from prill.io.outputs import part_path
-from prill.io.store import BadLine, copy_image, encode, encode_trajectory
+from prill.io.store import BadLine, copy_image, encode, encode_bad_line, encode_trajectory
 from prill.types import Action, LabelRecord, Observation, Trajectory
 
 _T = TypeVar("_T")
@@ -47,9 +47,14 @@ def convert(
     labels: Iterable[LabelRecord | BadLine],
     out: Path,
     progress: Callable[[], object] = lambda: None,
+    *,
+    keep_broken: bool = False,
 ) -> ConversionReport:
     """Fills `out` with trajectories.jsonl, labels.jsonl and images/. A broken record is left out
     and noted.
+
+    With `keep_broken` a line stands for each trajectory that is broken, so that a run counts it as
+    one.
 
     Of an id that comes again the first trajectory stays, and no label: nobody knows whose it is.
     Images are copied under a name made from their content. The two files appear when both are
@@ -86,7 +91,9 @@ def convert(
             line = encode_trajectory(images.with_copies(item), out)
         except InputError as error:
             report.problems.append(f"{item.id!r}: {error}")
-            return None
+            return (
+                encode_bad_line(BadLine(item.id, item.id, str(error), b"")) if keep_broken else None
+            )
         ids[item.id] = True
         report.actions += len(item.steps)
         report.unrecognised.update(
@@ -100,9 +107,9 @@ def convert(
 
     partial_files = [part_path(out / name) for name in names]
     try:
-        report.trajectories = _write(
-            partial_files[0], trajectories, trajectory_line, report.problems, progress
-        )
+        keep = encode_bad_line if keep_broken else None
+        _write(partial_files[0], trajectories, trajectory_line, report.problems, progress, keep)
+        report.trajectories = len(ids)
         try:
             report.labels = _write(partial_files[1], labels, label_line, report.problems, progress)
         except UsageError as error:
@@ -138,12 +145,14 @@ def _write(
     line: Callable[[_T], bytes | None],
     problems: list[str],
     progress: Callable[[], object],
+    keep: Callable[[BadLine], bytes] | None = None,
 ) -> int:
     count = 0
     with path.open("xb") as file:
         for item in items:
             if isinstance(item, BadLine):
                 problems.append(item.message)
+                file.write(keep(item) if keep else b"")
             elif (encoded := line(item)) is not None:
                 file.write(encoded)
                 count += 1

@@ -130,11 +130,14 @@ runs: list[object] = [
         output="runs/bench",
     ),
     prill.DevicesConfig(platforms=["web", "ios"]),
-    # files: convert, check, merge, write_table, accept
+    # files: convert, check, merge, write_table, export, accept
     prill.ConvertConfig(format=recording, source="mind2web", output="recorded"),
     prill.CheckConfig(files=["t.jsonl", Path("runs")], images=True),
     prill.MergeConfig(verdicts=["a.jsonl", "b.jsonl"], output="v.jsonl"),
     prill.TableConfig(verdicts="v.jsonl", labels="l.jsonl", format="csv", output="table.csv"),
+    prill.ExportConfig(
+        verdicts=["v.jsonl"], to="inspect", recording="run.eval", output="judged.eval"
+    ),
     prill.AcceptConfig(folder="runs/one"),
     # papers: rank, exemplars, conversations
     prill.papers.RankConfig(

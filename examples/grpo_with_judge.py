@@ -11,6 +11,7 @@ import tempfile
 from typing import Any
 
 import prill
+from prill.models import mend_torchvision
 from prill.refine.rewards import TRLReward
 
 TASKS = ["Which button buys the tea?", "Which link leads to the cart?"]
@@ -48,6 +49,9 @@ def tiny_model() -> tuple[Any, Any]:
 
 def main(judge_model: str) -> None:
     """Trains, and says how the rewards were."""
+    # TRL imports torchvision, if it is there. Its usual wheel, which is for CUDA, cannot be
+    # imported beside a torch for CPUs without this.
+    mend_torchvision()
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportPrivateImportUsage]
 

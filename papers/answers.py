@@ -4,10 +4,23 @@ answer is a failed call.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from prill.errors import TruncatedError, UnparsableError
 from prill.protocols import LanguageModel, Message
+
+_TRAINED = re.compile(r"local/|(?:vllm|embedded)/.*\+")
+
+
+def is_trained(model: LanguageModel) -> bool:
+    """Whether a model was trained on what it is asked: one of a folder (`local:DIR`), or one with
+    an adapter.
+
+    Others, behind an endpoint or in this process, are chat models, which have to be told how to
+    answer.
+    """
+    return _TRAINED.match(model.name) is not None
 
 
 async def said_by(

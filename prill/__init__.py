@@ -96,6 +96,7 @@ if TYPE_CHECKING:
         write_table_async,
     )
     from prill.runs.devices import DevicesConfig, devices, devices_async
+    from prill.runs.export import ExportConfig, export, export_async
     from prill.runs.filter import FilterConfig, TeacherConfig, filter, filter_async
     from prill.runs.filtered_bc import (
         FilteredBCConfig,
@@ -177,6 +178,7 @@ __all__ = [
     "EnvironmentFailedError",
     "EpisodesConfig",
     "EvaluatorInfo",
+    "ExportConfig",
     "FilterConfig",
     "FilteredBCConfig",
     "FilteredBCResult",
@@ -257,6 +259,8 @@ __all__ = [
     "devices",
     "devices_async",
     "environment",
+    "export",
+    "export_async",
     "filter",
     "filter_async",
     "filtered_bc",
@@ -332,6 +336,7 @@ _HOMES = {
     "DevicesConfig": "runs.devices",
     "EnvironmentConfig": "emulators.settings",
     "EpisodesConfig": "runs.rollout.episodes",
+    "ExportConfig": "runs.export",
     "FilterConfig": "runs.filter",
     "FilteredBCConfig": "runs.filtered_bc",
     "FilteredBCResult": "runs.filtered_bc",
@@ -399,6 +404,8 @@ _HOMES = {
     "devices": "runs.devices",
     "devices_async": "runs.devices",
     "environment": "emulators.registry:make_environment",
+    "export": "runs.export",
+    "export_async": "runs.export",
     "filter": "runs.filter:filter",
     "filter_async": "runs.filter",
     "filtered_bc": "runs.filtered_bc",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
@@ -458,6 +458,38 @@ class Demonstrator(Policy, Protocol):
         Raises:
             NoEvidenceError: The state lacks what this policy reads.
             UnparsableError: The recorded action cannot be expressed in this policy's language.
+        """
+        ...
+
+
+@runtime_checkable
+class ReportingAgent(Policy, Protocol):
+    """An agent that has something to say of an episode, such as how many replies of its model could
+    not be read.
+    """
+
+    def report(self) -> Mapping[str, Any]:
+        """Tells of the present episode.
+
+        Returns:
+            What goes into the metadata of its record, as JSON has it.
+        """
+        ...
+
+
+@runtime_checkable
+class PublishedAgent(Policy, Protocol):
+    """An agent of a paper that says how it is played there."""
+
+    def usual_settings(self, environment: str) -> Mapping[str, Any]:
+        """Tells the settings of the paper: they hold where a run leaves them open.
+
+        Args:
+            environment: The environment's name.
+
+        Returns:
+            Fields of the run's configuration (`early_stop`, `max_steps`), and of the environment's,
+            with their values. What is neither is a setting of the agent itself, for the record.
         """
         ...
 

@@ -210,7 +210,7 @@ def appium_server(
     """Starts real Appium 3 servers with the UiAutomator2 driver and these options; gives the URL
     and the process.
 
-    Appium is found in $PRILL_APPIUM_DIR, else in .venv/appium, where `make test` puts it:
+    Appium is found in $PRILL_APPIUM_DIR, else in .venv/appium, where `make test-all` puts it:
     `node_modules/appium` and, with the driver, `home`.
     """
     if importlib.util.find_spec("appium") is None:
@@ -222,8 +222,8 @@ def appium_server(
     main, home = folder / "node_modules" / "appium" / "index.js", folder / "home"
     if not main.exists() or not (home / "node_modules" / "appium-uiautomator2-driver").is_dir():
         pytest.skip(
-            f"no Appium with its UiAutomator2 driver in {folder}: `make test` installs it, or set "
-            "PRILL_APPIUM_DIR"
+            f"no Appium with its UiAutomator2 driver in {folder}: `make test-all` installs it, or "
+            "set PRILL_APPIUM_DIR"
         )
 
     @contextmanager

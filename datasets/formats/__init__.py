@@ -1,22 +1,29 @@
 """Readers for recordings of other tools, one format a module.
 
 A module has `load(source)`, which gives trajectories, and `load_labels(source)` where the format
-carries labels; further parameters of `load` are options of the format. See CONTRIBUTING.md.
+carries labels; further parameters of `load` are options of the format.
+`recognise(source: Source) -> bool` says by the content whether a file or folder is of the format;
+without it the format is read only when it is named. `annotate(source, verdicts)` gives the files of
+a recording with the verdicts in, by their names below the source. See CONTRIBUTING.md.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prill.config.registry import Option, Registry, RegistryEntry, list_options, read_options
 from prill.config.values import PartConfig
+from prill.datasets.reading.sources import Source
+from prill.errors import UsageError
 
 if TYPE_CHECKING:
     from prill.io.store import BadLine
-    from prill.types import LabelRecord, Trajectory
+    from prill.types import LabelRecord, Trajectory, Verdict
 
 _HERE = "prill.datasets.formats"
 FORMATS = Registry(
@@ -41,6 +48,14 @@ FORMATS = Registry(
             "AndroidWorld runs with oracle rewards", f"{_HERE}.androidworld:load"
         ),
         "atif": RegistryEntry("Agent Trajectory Interchange Format, JSON", f"{_HERE}.atif:load"),
+        "messages": RegistryEntry(
+            "messages of Anthropic's API or of chat completions: lists, lines, run folders",
+            f"{_HERE}.messages:load",
+        ),
+        "browser-use": RegistryEntry(
+            "browser-use histories (save_history)", f"{_HERE}.browser_use:load"
+        ),
+        "inspect": RegistryEntry("Inspect logs (.eval, or JSON)", f"{_HERE}.inspect:load"),
         "mind2web": RegistryEntry(
             "Mind2Web and MT-Mind2Web, JSON: tasks, or conversations of several turns",
             "prill.papers.mind2web.format:load",
@@ -51,6 +66,13 @@ FORMATS = Registry(
         "openai-batch": RegistryEntry(
             "OpenAI batch files: requests, and the replies beside them",
             f"{_HERE}.openai_batch:load",
+        ),
+        "openai-responses": RegistryEntry(
+            "OpenAI Responses: lists of items, or responses joined by previous_response_id",
+            f"{_HERE}.openai_responses:load",
+        ),
+        "opentelemetry": RegistryEntry(
+            "OpenTelemetry traces of OpenInference or GenAI, JSON", f"{_HERE}.opentelemetry:load"
         ),
         "osworld": RegistryEntry("OSWorld result folders with traj.jsonl", f"{_HERE}.osworld:load"),
         "screenshots": RegistryEntry(
@@ -81,6 +103,11 @@ class FormatConfig(PartConfig):
         return {option.name: option for option in options}
 
     @classmethod
+    def knows(cls, name: str) -> bool:
+        """Whether a word names a format, and not the file that is to be read."""
+        return ":" in name or name in FORMATS.names()
+
+    @classmethod
     def names_with(cls, option: str) -> list[str]:
         """The formats that have an option."""
         return [name for name in FORMATS.entries if option in cls.options_for({"name": name})]
@@ -90,28 +117,116 @@ FormatLike = FormatConfig | str | Mapping[str, Any]
 
 
 def open_recording(
-    format: FormatLike, source: str | os.PathLike[str]
+    format: FormatLike | None,
+    source: str | os.PathLike[str],
+    *,
+    goal: str | None = None,
+    goals: Mapping[str, str] | None = None,
 ) -> tuple[Iterator[Trajectory | BadLine], Iterator[LabelRecord | BadLine]]:
     """The trajectories of a recording, and its labels, each read when asked for.
 
     Args:
-        format: Its format, by name or with options.
+        format: Its format, by name or with options; None: recognised by the content.
         source: The folder or file.
+        goal: The goal of each run whose recording has none.
+        goals: Goals of such runs by their id, or the id of their task; these come before `goal`.
 
     Raises:
-        UsageError: There is no such format, or it has no such option.
+        UsageError: There is no such format, it has no such option, or the content does not tell
+            which it is.
     """
-    described = FormatConfig.read(format, "format")
+    described = FormatConfig.read(format_of(source) if format is None else format, "format")
     load = FORMATS.maker(described.name)
     first = next(iter(list_options(load)))
     options = read_options(
         load, {first: source, **described.options}, f"format {described.name!r}", place="format."
     )
     options[first] = source
-    return load(**options), _labels(load, source)
+    return _with_goals(load(**options), goal, goals or {}), _labels(load, source)
+
+
+def _with_goals(
+    items: Iterator[Trajectory | BadLine], goal: str | None, goals: Mapping[str, str]
+) -> Iterator[Trajectory | BadLine]:
+    """The items with a goal each; a run without one is broken."""
+    from prill.io.store import BadLine
+
+    for item in items:
+        if isinstance(item, BadLine) or item.task.goal.strip():
+            yield item
+        elif text := goals.get(item.id) or goals.get(item.task.id) or goal:
+            yield replace(item, task=replace(item.task, goal=text))
+        else:
+            yield BadLine(
+                item.id,
+                item.id,
+                "the recording has no goal; give one for all, or a file of goals by id",
+                b"",
+            )
 
 
 def _labels(load: Any, source: str | os.PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     """The labels of a format that has some; looked for only when the trajectories were read."""
     if (load_labels := getattr(sys.modules[load.__module__], "load_labels", None)) is not None:
         yield from load_labels(source)
+
+
+def annotate_recording(
+    format: str, source: str | os.PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
+) -> Iterator[tuple[str, bytes]]:
+    """The files of a recording with verdicts in, one after another, by their names below the
+    source.
+
+    Args:
+        format: The name of its format.
+        source: The folder or file.
+        verdicts: Verdicts by the id of the trajectory.
+
+    Raises:
+        UsageError: The format has no place for verdicts, or the source has no recording of it.
+        InputError: A file is broken.
+    """
+    load = FORMATS.maker(format)
+    annotate = getattr(sys.modules[load.__module__], "annotate", None)
+    if annotate is None:
+        raise UsageError(f"format {format!r} has no place for verdicts", parameters=("to",))
+    yield from annotate(source, verdicts)
+
+
+def recognise(path: str | os.PathLike[str]) -> list[str]:
+    """The names of the formats whose readers know a file or folder as theirs; empty for one that
+    nobody knows.
+    """
+    source = Source(path)
+    found = []
+    for name in FORMATS.names():
+        test = getattr(sys.modules[FORMATS.maker(name).__module__], "recognise", None)
+        if test is not None and test(source):
+            found.append(name)
+    return found
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """The format of a recording.
+
+    Args:
+        path: The file or folder.
+
+    Raises:
+        UsageError: There is no such file, no format knows it, or several do.
+    """
+    if not Path(path).exists():
+        raise UsageError(f"{path}: no such file or folder")
+    found = recognise(path)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(
+            f"{path}: could be of the formats {', '.join(found)}; say which one",
+            parameters=("format",),
+        )
+    raise UsageError(
+        f"{path}: of no known format; name one of {', '.join(FORMATS.names())}, or "
+        "file.py:function of your own",
+        parameters=("format",),
+    )

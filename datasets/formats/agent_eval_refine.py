@@ -27,6 +27,7 @@ from prill.actions.phone import parse_android, parse_ios
 from prill.actions.webarena import join_sites, parse_action, split_answer
 from prill.datasets.reading.configs import config_values, sites_in
 from prill.datasets.reading.records import decode_json, image_in, read_file, read_record, read_rows
+from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Platform, Step, Task, Trajectory
@@ -144,6 +145,17 @@ class _Folder:
     platform: Platform
     captions: dict[str, str | None] = field(default_factory=dict)
     captions_name: str | None = None
+
+
+def recognise(source: Source) -> bool:
+    """A folder with a log of runs, or with records of trials, each with `uid` and `intent`."""
+    wanted = LOG if LOG in source.names else f"{RECORDS}/*.json"
+    return source.is_folder and any(_is_log(file.value) for file in source.files(wanted))
+
+
+def _is_log(value: object) -> bool:
+    record = value[0] if isinstance(value, list) and value else value
+    return isinstance(record, dict) and {"uid", "intent"} <= record.keys()
 
 
 def load(

@@ -23,6 +23,7 @@ from prill.datasets.reading.browsergym import (
 )
 from prill.datasets.reading.records import date_in, decode_json, image_in, read_file, read_record
 from prill.datasets.reading.safe_pickle import fields, load_pickle
+from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
 from prill.io.lines import valid_unicode
 from prill.io.store import BadLine
@@ -32,6 +33,12 @@ _STEP = re.compile(r"step_(\d+)\.pkl\.gz")
 # The first of these texts that the agent's own preprocessing left in the observation is the text of
 # the state.
 _TEXTS = ("axtree_txt", "pruned_html", "dom_txt")
+
+
+def recognise(source: Source) -> bool:
+    """A folder with pickles of steps or settings, by the names that AgentLab gives them."""
+    pickles = source.files("step_0.pkl.gz", "exp_args.pkl")
+    return source.is_folder and any(file.head.startswith(b"\x80") for file in pickles)
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:

@@ -23,6 +23,7 @@ from prill.datasets.reading.browsergym import (
     plain_task_id,
 )
 from prill.datasets.reading.records import date_in, decode_json, read_file, read_record
+from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
 from prill.types import LabelRecord, Observation, Task, Trajectory
@@ -66,6 +67,15 @@ class _Outcome:
     agent: str | None = None
     model: str | None = None
     summary_info: Summary | None = None
+
+
+def recognise(source: Source) -> bool:
+    """Documents with a benchmark, a goal and steps, and no id."""
+    return source.has(
+        lambda file: {"goal", "steps", "benchmark"} <= file.keys and "id" not in file.keys,
+        "*.json",
+        "*.json.gz",
+    )
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:

@@ -22,6 +22,7 @@ from prill.datasets.reading.browsergym import (
     plain_task_id,
 )
 from prill.datasets.reading.records import find_rows, image_in, read_rows
+from prill.datasets.reading.sources import Source
 from prill.errors import UnparsableError, UsageError
 from prill.io.store import BadLine
 from prill.models.replies import ReplyFormat
@@ -83,6 +84,14 @@ class _Labels:
     human: tuple[_Annotation, ...] = ()
     oracle_reward: float | None = None
     reference_judges: dict[str, _Reference] = field(default_factory=dict)
+
+
+def recognise(source: Source) -> bool:
+    """A folder with rows that name benchmark, agent, task and goal."""
+    wanted = {"id", "benchmark", "agent", "task_id", "goal", "steps"}
+    return source.is_folder and any(
+        wanted <= file.keys for file in source.files("trajectories.jsonl", "trajectories.jsonl.gz")
+    )
 
 
 def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:

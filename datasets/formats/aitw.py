@@ -24,6 +24,7 @@ import msgspec
 from prill.actions.phone import TAP_DISTANCE, dual_point
 from prill.datasets.reading.images import ImageFolder, ImageStore, image_store, image_suffix
 from prill.datasets.reading.records import UNREADABLE, read_file
+from prill.datasets.reading.sources import Source
 from prill.datasets.reading.tfrecord import begins_tfrecord, parse_example, read_records
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine, open_lines, read_lines
@@ -89,6 +90,22 @@ class _Episode:
     steps: dict[int, Step]
     boxes: dict[int, list[tuple[float, float, float, float]]]
     problem: str | None = None
+
+
+def recognise(source: Source) -> bool:
+    """TF-Examples, or rows, with the data set's names of fields."""
+    return source.has(_is_ours, "*")
+
+
+def _is_ours(file: Source) -> bool:
+    if begins_tfrecord(file.head[:12]):
+        return b"episode_id" in file.head
+    rows = file.value if isinstance(file.value, list) else [file.value]
+    return (
+        bool(rows)
+        and isinstance(rows[0], dict)
+        and {"episode_id", "results/action_type"} <= rows[0].keys()
+    )
 
 
 def load(

@@ -16,6 +16,7 @@ import msgspec
 
 from prill.actions.ending import claim_in, with_claim
 from prill.datasets.reading.records import find_rows, read_rows
+from prill.datasets.reading.sources import Source
 from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
@@ -79,6 +80,20 @@ class _Command:
     direction: str | None = None
     app_name: str | None = None
     goal_status: str | None = None
+
+
+def recognise(source: Source) -> bool:
+    """A folder with rows that have the name of a task, its goal, and steps."""
+    rows = (
+        [file.value for file in source.files("trajectories.jsonl", "trajectories.jsonl.gz")]
+        if source.is_folder
+        else []
+    )
+    wanted = {"id", "task", "goal", "steps"}
+    return any(
+        isinstance(row, dict) and wanted <= row.keys() and isinstance(row["task"], str)
+        for row in rows
+    )
 
 
 def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:

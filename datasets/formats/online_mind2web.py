@@ -27,6 +27,7 @@ import msgspec
 from prill.actions.ending import claim_in, with_claim
 from prill.datasets.reading.images import image_size_or_none
 from prill.datasets.reading.records import decode_json, image_in, read_file, read_rows
+from prill.datasets.reading.sources import Source
 from prill.datasets.reading.tool_calls import detect_kind, fraction, tool_action
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine, open_lines
@@ -80,6 +81,20 @@ class _ResultFile:
     path: Path
     agent: str
     folder: bool
+
+
+def recognise(source: Source) -> bool:
+    """Results with the id of a task, and actions or an answer."""
+    return source.has(_is_ours, "result.json", "*.jsonl", "*.jsonl.gz", "*.json", "*.json.gz")
+
+
+def _is_ours(file: Source) -> bool:
+    row = file.value[0] if isinstance(file.value, list) and file.value else file.value
+    return (
+        isinstance(row, dict)
+        and "task_id" in row
+        and bool({"action_history", "final_result_response"} & row.keys())
+    )
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:

@@ -1,16 +1,16 @@
-"""OpenAI batch files for `/v1/chat/completions`: requests, and the replies in files beside them,
-joined by `custom_id`.
+"""OpenAI batch files for chat completions and responses: requests, and the replies in files beside
+them, by `custom_id`.
 
 The source is a folder, or one file of requests in it; which file is which shows in its rows. A
 request whose reply failed, or is missing from replies that are there, is a trajectory with `error`:
 its messages are what happened until then. Requests alone, without any reply, are read as they
-stand. Other endpoints (`/v1/responses`, embeddings) are not read.
+stand. Other endpoints, such as embeddings, are not read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
@@ -20,12 +20,14 @@ from prill.actions.ending import with_claim
 from prill.datasets.reading.chat import ChatMessage, Conversation, conversation
 from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, read_rows
+from prill.datasets.reading.responses import parse_response, to_trajectory
+from prill.datasets.reading.sources import Source
 from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine, read_lines
 from prill.types import Task, Trajectory
 
-_ENDPOINT = "/v1/chat/completions"
+_ENDPOINT, _RESPONSES = "/v1/chat/completions", "/v1/responses"
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,11 @@ class _Kind:
     body: object = None
 
 
+def recognise(source: Source) -> bool:
+    """Rows of requests with a `custom_id`."""
+    return source.has(lambda file: {"custom_id", "body"} <= file.keys, "*.jsonl", "*.jsonl.gz")
+
+
 def load(
     source: str | PathLike[str], *, images: str | PathLike[str] | None = None
 ) -> Iterator[Trajectory | BadLine]:
@@ -123,9 +130,15 @@ def load(
             if row.custom_id in ids:
                 raise InputError(f"custom_id {row.custom_id!r} occurs twice")
             ids.add(row.custom_id)
-            if row.url.split("?")[0].rstrip("/") != _ENDPOINT:
-                raise InputError(f"a request to {row.url}; only {_ENDPOINT} is read")
-            yield from _trajectories(row, replies.get(row.custom_id), bool(answers), unpacked)
+            endpoint, reply = row.url.split("?")[0].rstrip("/"), replies.get(row.custom_id)
+            if endpoint == _RESPONSES:
+                yield _of_response(row, reply, bool(answers), unpacked)
+                return
+            if endpoint != _ENDPOINT:
+                raise InputError(
+                    f"a request to {row.url}; only {_ENDPOINT} and {_RESPONSES} are read"
+                )
+            yield from _trajectories(row, reply, bool(answers), unpacked)
 
         for path in requests:
             yield from read_rows(path, _Request, joined)
@@ -141,13 +154,7 @@ def _trajectories(
         raise InputError(f"{row.custom_id}: {error}") from None
     size = screen_size(body.tools or ())
     if completion is None:
-        problem = (
-            "no reply in the batch"
-            if expected and reply is None
-            else None
-            if reply is None
-            else _problem(reply)
-        )
+        problem = _why_missing(reply, expected)
         yield _trajectory(
             row.custom_id, body, conversation(body.messages, images, size), None, None, problem
         )
@@ -191,6 +198,28 @@ def _trajectory(
         ),
         error=problem,
     )
+
+
+def _of_response(
+    row: _Request, reply: _Reply | None, expected: bool, images: RecordImages
+) -> Trajectory:
+    given = None if reply is None or reply.failed else reply.response
+    body = {"output": []} if given is None else given.body
+    trajectory = to_trajectory(
+        row.custom_id, (parse_response({"request": row.body, "response": body}),), images
+    )
+    if not trajectory.task.goal:
+        raise InputError(f"{row.custom_id}: no text of a user, so there is no goal")
+    return (
+        trajectory
+        if given is not None
+        else replace(trajectory, error=_why_missing(reply, expected))
+    )
+
+
+def _why_missing(reply: _Reply | None, expected: bool) -> str | None:
+    """Why there is no reply; None where none is expected."""
+    return _problem(reply) if reply is not None else "no reply in the batch" if expected else None
 
 
 def _problem(reply: _Reply) -> str:

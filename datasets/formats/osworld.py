@@ -38,6 +38,7 @@ from prill.datasets.reading.records import (
     read_record,
     read_rows,
 )
+from prill.datasets.reading.sources import Source
 from prill.datasets.reading.tool_calls import fraction, tool_action
 from prill.errors import InputError, UsageError
 from prill.io.lines import valid_unicode
@@ -133,6 +134,15 @@ class _Row:
 class _Labels:
     id: str
     oracle_reward: float | None = None
+
+
+def recognise(source: Source) -> bool:
+    """A folder with rows of steps as OSWorld numbers them, or rows of runs with domain and goal."""
+    if not source.is_folder:
+        return False
+    steps = any({"step_num", "action"} <= file.keys for file in source.files("traj.jsonl"))
+    runs = source.files("trajectories.jsonl", "trajectories.jsonl.gz")
+    return steps or any({"id", "domain", "goal", "steps"} <= file.keys for file in runs)
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:

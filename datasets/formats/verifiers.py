@@ -22,6 +22,7 @@ from prill.actions.ending import with_claim
 from prill.datasets.reading.chat import ChatMessage, conversation
 from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, read_rows
+from prill.datasets.reading.sources import Source
 from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
@@ -126,6 +127,25 @@ class _Env:
 class _Episode:
     traces: tuple[_Trace, ...]
     env: _Env = _Env()
+
+
+def recognise(source: Source) -> bool:
+    """Rollouts with prompt and completion, or episodes with traces."""
+    return source.has(
+        lambda file: {"prompt", "completion"} <= file.keys or _has_traces(file.value),
+        _RESULTS,
+        _TRACES,
+    )
+
+
+def _has_traces(value: object) -> bool:
+    traces = value.get("traces") if isinstance(value, dict) else None
+    return (
+        isinstance(traces, list)
+        and bool(traces)
+        and isinstance(traces[0], dict)
+        and "nodes" in traces[0]
+    )
 
 
 def load(
@@ -307,7 +327,7 @@ def _trace_trajectory(trace: _Trace, env: str, images: RecordImages) -> Trajecto
     data = trace.task.data
     messages, branches = _last_branch(trace)
     prompt = data.prompt if isinstance(data.prompt, str) else None
-    chat = conversation(messages, images, screen_size(trace.tools), goal=prompt)
+    chat = conversation(messages, images, screen_size(trace.tools), goal=prompt or None)
     example = data.id or trace.task.key or ("" if data.idx is None else str(data.idx))
     metadata = {
         "env_id": env or None,

@@ -20,6 +20,7 @@ from prill.actions.webarena import join_sites, parse_action, split_answer
 from prill.datasets.reading.configs import config_values, sites_in
 from prill.datasets.reading.images import ImageFolder, image_store
 from prill.datasets.reading.records import date_in, read_record
+from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
 from prill.types import LabelRecord, Observation, Step, Task, Trajectory
@@ -46,6 +47,13 @@ class _Log:
     results: dict[int, bool] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
     dates: dict[int, str] = field(default_factory=dict)
+
+
+def recognise(source: Source) -> bool:
+    """Pages as WebArena's renderer writes them."""
+    return source.has(
+        lambda file: b"class='state_obv'" in file.head and b"<pre>" in file.head, "render_*.html"
+    )
 
 
 def load(

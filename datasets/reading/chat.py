@@ -4,19 +4,21 @@ The first text of a user is the goal. A call of a tool is an action; its result 
 seen before the next one. What a user says later (many environments speak as the user) is an
 observation too. A reply without a call is kind `message`, or `answer` when it ends the
 conversation. Of several pictures at one moment the last one stays. System messages are left out.
+Where a format says so, calls that only look (`screenshot`, `zoom`) are no steps: their results are
+what was seen before the next action. A zoom shows a part of the screen: its picture counts only
+where there is no other of that moment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import msgspec
 
 from prill.actions.elements import with_element
 from prill.actions.ending import claim_in
-from prill.datasets.reading.images import RecordImages
+from prill.datasets.reading.images import RecordImages, image_size_or_none
 from prill.datasets.reading.tool_calls import parsed, tool_action
 from prill.errors import InputError
 from prill.types import Action, Observation, Step
@@ -66,6 +68,7 @@ class ChatMessage:
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
+    url: str | None = None  # of the page that a result shows
 
 
 @dataclass(frozen=True)
@@ -86,12 +89,16 @@ class Conversation:
 class _Moment:
     texts: list[str] = field(default_factory=list)
     screenshot: str | None = None
+    url: str | None = None
 
     def observation(self) -> Observation:
-        return Observation(screenshot=self.screenshot, text="\n".join(self.texts) or None)
+        return Observation(
+            screenshot=self.screenshot, text="\n".join(self.texts) or None, url=self.url
+        )
 
 
-class _Done(NamedTuple):
+@dataclass(frozen=True)
+class _Done:
     """What one call, or a reply without any, did."""
 
     call: str | None
@@ -102,6 +109,7 @@ class _Done(NamedTuple):
 
 Screen = tuple[float, float] | None
 ReadCall = Callable[[str, Mapping[str, object] | str, Screen], Action]
+LOOKS = frozenset({"screenshot", "zoom"})  # kinds of calls that change nothing
 
 
 def conversation(
@@ -110,27 +118,52 @@ def conversation(
     size: Screen = None,
     goal: str | None = None,
     read: ReadCall = tool_action,
+    *,
+    looks: frozenset[str] = frozenset(),
+    measured: bool = False,
 ) -> Conversation:
-    """The goal, the steps and the answer. `goal` is used when no user says anything; `size` as in
-    `tool_action`, in whose place `read` reads the calls, in their order.
+    """The goal, the steps and the answer.
 
-    Raises InputError when there is no goal at all, a picture is broken, or a call is.
+    Args:
+        messages: The conversation, in order.
+        images: Where the pictures in it go.
+        size: The screen's, as in `tool_action`.
+        goal: The goal where no user says anything.
+        read: Reads the calls, in their order, in place of `tool_action`.
+        looks: The kinds of calls that are no steps, such as `LOOKS`.
+        measured: Whether coordinates are pixels of the last picture of the whole screen, where
+            `size` is None.
+
+    Raises:
+        InputError: There is no goal at all, a picture is broken, or a call is.
     """
     first_text: str | None = None
     actions: list[_Done] = []
     moments = [_Moment()]
     called: dict[str, int] = {}
+    looked: dict[str, str] = {}  # calls that only look, by their kind
+    thoughts: list[str] = []  # of those, for the next action
+    screen = size
     ends_in_text = False  # whether the last message is a reply without a call
     for message in messages:
         if message.role in ("system", "developer"):
             continue
         if message.role == "assistant":
-            ends_in_text = not message.tool_calls
-            for done in _parse_actions(message, size, read):
-                actions.append(done)
-                moments.append(_Moment())
+            ends_in_text = not message.tool_calls and bool(
+                _words(message.content) or message.refusal
+            )
+            for done in _parse_actions(message, screen, read):
                 if done.call is not None:
-                    called[done.call] = len(actions)
+                    called[done.call] = len(actions) + (done.action.kind not in looks)
+                if done.action.kind in looks:
+                    thoughts += [done.thought] if done.thought else []
+                    if done.call is not None:
+                        looked[done.call] = done.action.kind
+                    continue
+                thoughts += [done.thought] if done.thought else []
+                actions.append(replace(done, thought="\n\n".join(thoughts) or None))
+                moments.append(_Moment())
+                thoughts = []
             continue
         ends_in_text = False
         text, pictures = _content(message.content, images)
@@ -139,9 +172,18 @@ def conversation(
             first_text = text
         elif text:
             moment.texts.append(text)
-        moment.screenshot = pictures[-1] if pictures else moment.screenshot
+        moment.url = message.url or moment.url
+        if not pictures:
+            continue
+        if looked.get(message.tool_call_id or "") == "zoom":
+            moment.screenshot = moment.screenshot or pictures[-1]
+            continue
+        moment.screenshot = pictures[-1]
+        screen = (
+            (image_size_or_none(pictures[-1]) or screen) if measured and size is None else screen
+        )
     goal_text = first_text or goal
-    if not goal_text:
+    if goal_text is None or (goal_text == "" and goal is None):
         raise InputError("no text of a user, so there is no goal")
     return _conversation(goal_text, actions, moments, ends_in_text)
 

@@ -71,7 +71,7 @@ def _value(type_: str, values: Mapping[str, object], action: Action) -> str | No
     if type_ in FINAL_TYPES:
         return _words(values)
     if type_ == "scroll":
-        return _direction(values.get("scroll_x"), values.get("scroll_y"))
+        return scroll_direction(values.get("scroll_x"), values.get("scroll_y"))
     # it presses Enter unless it is told not to
     if type_ == "type_text_at" and values.get("press_enter") is not False:
         return f"{action.value or ''}\n"
@@ -86,11 +86,12 @@ def _words(values: Mapping[str, object]) -> str | None:
     )
 
 
-def _direction(x: object, y: object) -> str:
+def scroll_direction(x: object, y: object) -> str:
+    """The direction of a wheel's turn: `x` to the right and `y` down, in pixels."""
     across, down = (delta if isinstance(delta, int | float) else 0 for delta in (x, y))
     if abs(across) > abs(down):
         return "right" if across > 0 else "left"
-    return "up" if down < 0 else "down"  # without a distance the harness scrolls down
+    return "up" if down < 0 else "down"  # without a distance, as Harbor's harness scrolls
 
 
 def _place(

@@ -65,6 +65,28 @@ def decode_json(data: bytes, type: type[Row]) -> Row:
         raise InputError(str(error)) from None
 
 
+def as_record(value: object, type: type[Row]) -> Row:
+    """The record that a decoded JSON value holds. Raises InputError, with the field's path, when it
+    holds none.
+    """
+    try:
+        return msgspec.convert(value, type)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InputError(str(error)) from None
+
+
+def iso_date(seconds: float | None) -> str | None:
+    """Seconds since 1970 as a date in UTC, `2026-11-22T02:35:19Z`; None for what is no date."""
+    try:
+        return (
+            None
+            if seconds is None
+            else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        )
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
 def read_file(path: str | PathLike[str]) -> bytes:
     """The bytes of a file, plain or gzip. Raises InputError when it cannot be read, or is an
     archive of more than 1 GiB.

@@ -17,13 +17,17 @@ _KINDS = {
         "double_click": "double_click dblclick double_tap left_double",
         "triple_click": "triple_click",
         "right_click": "right_click right_single context_click",
+        "middle_click": "middle_click",
         "long_press": "long_press long_tap",
         "mouse_down": "mouse_down left_mouse_down",
         "mouse_up": "mouse_up left_mouse_up",
         "hover": "hover mouse_move move move_to hover_at",
         "drag": "drag left_click_drag drag_to drag_and_drop",
         "swipe": "swipe",
-        "type": "type input input_text type_text fill typing write_text enter_text type_text_at",
+        "type": (
+            "type input input_text type_text fill typing write_text enter_text type_text_at "
+            "form_input"
+        ),
         "press": "press key keypress press_key hotkey key_combination keyboard_press send_keys "
         "press_enter keyboard_enter "
         "hold_key",
@@ -87,7 +91,16 @@ _TARGET_KEYS = (
 _START_KEYS = ("start_coordinate", "coordinate", "coordinates", "position", "point", "start")
 _END_KEYS = ("end_coordinate", "coordinate2", "end", "to")
 _NO_VALUE = frozenset(
-    {"click", "double_click", "triple_click", "right_click", "long_press", "hover", "wait"}
+    {
+        "click",
+        "double_click",
+        "triple_click",
+        "right_click",
+        "middle_click",
+        "long_press",
+        "hover",
+        "wait",
+    }
 )
 
 

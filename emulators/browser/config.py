@@ -15,6 +15,7 @@ from prill.emulators.settings import EnvironmentConfig, Playing, Setting, task_s
 from prill.emulators.task_source import GoalsConfig, task_contents
 from prill.errors import UsageError
 
+_VIEWPORT = "1280x720"
 _PAGES = frozenset({"tasks", "viewport", "whole_page", "pause", "traces"})
 
 
@@ -23,8 +24,11 @@ class PagesConfig(EnvironmentConfig, PageSpec):
     """Settings of how pages are displayed and waited for."""
 
     viewport: Annotated[
-        str | tuple[int, int], Meta(description="size of the window, such as 1280x720")
-    ] = "1280x720"  # type: ignore[assignment]
+        str | tuple[int, int] | None,
+        Meta(
+            description="size of the window (default: as the policy's paper has it, else 1280x720)"
+        ),
+    ] = None  # type: ignore[assignment]
     traces: Annotated[
         bool, Meta(description="keep a Playwright trace of every episode, in the folder traces")
     ] = False  # type: ignore[assignment]
@@ -32,7 +36,8 @@ class PagesConfig(EnvironmentConfig, PageSpec):
 
     def check(self) -> None:
         """Checks the window's size."""
-        given = self.viewport
+        if (given := self.viewport) is None:
+            return
         width, _, height = (
             given.partition("x") if isinstance(given, str) else (str(given[0]), "", str(given[1]))
         )
@@ -44,7 +49,7 @@ class PagesConfig(EnvironmentConfig, PageSpec):
 
     def shown(self) -> dict[str, Any]:
         """The display settings as they appear in episode ids."""
-        width, _, height = str(self.viewport).partition("x")
+        width, _, height = str(self.viewport or _VIEWPORT).partition("x")
         return {
             "viewport": (int(width), int(height)),
             "whole_page": self.whole_page,

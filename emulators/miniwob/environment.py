@@ -380,9 +380,13 @@ class MiniWobConfig(EnvironmentConfig):
             "scripted policy)"
         ),
     ] = None
-    boxes: Annotated[bool, Meta(description="html says where each element is: data-wob_box")] = (
-        False
-    )
+    boxes: Annotated[
+        bool | None,
+        Meta(
+            description="html says where each element is: data-wob_box (default: as the policy's "
+            "paper has it, else no)"
+        ),
+    ] = None
     timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 30.0
 
     def check(self) -> None:
@@ -400,7 +404,7 @@ class MiniWobConfig(EnvironmentConfig):
             "text": self.text or run.page_text or "lines",
             "hidden": self.hidden,
         }
-        options: dict[str, Any] = {**told, "boxes": self.boxes, "timeout": self.timeout}
+        options: dict[str, Any] = {**told, "boxes": bool(self.boxes), "timeout": self.timeout}
         environments: list[Any] = [
             make_environment("miniwob", images=run.images, browser=browser, **options)
             for _ in range(run.copies)

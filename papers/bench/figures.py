@@ -21,6 +21,7 @@ from prill.evaluators.metrics import choose_method, intervals, wilson
 from prill.io.kinds import TRAJECTORIES
 from prill.io.store import read_labels, read_trajectories
 from prill.papers.bench.papers import ALL, Benchmark, Column, Paper, Theirs, list_tasks, theirs
+from prill.papers.replies import ReplyFigures
 from prill.refine.outcomes import TaskResult, read_results
 from prill.types import Usage
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT = "prill bench 1"
+_NO_REPLIES = ReplyFigures()
 Missing = Literal["undecided", "broke off", "could not begin", "no lesson"]
 Method = Literal["bootstrap", "t", "wilson over seeds", "wilson over clusters"]
 # as MiniWoB++'s oracle notes what the page gave
@@ -54,6 +56,7 @@ class BenchTrial:
         progress: How much of the task was done, in [0, 1]. None: the oracle does not tell.
         actions: How many actions it took, without the one that ends the episode.
         usage: What the attempt and its lesson cost.
+        replies: How many replies of the model were read, and how many could not be.
     """
 
     success: bool | None
@@ -61,6 +64,7 @@ class BenchTrial:
     progress: float | None = None
     actions: int = 0
     usage: Usage = field(default_factory=Usage)
+    replies: ReplyFigures = _NO_REPLIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,7 @@ class BenchRow:
     `actions` is over attempts that have an outcome. `usd` is None where a price is unknown. `full`
     counts only attempts with a reward of 1 as successes, after the last trial; None where rewards
     are unknown. `progress` is how far the trials came at best; None where that is unknown.
+    `replies` counts the model's replies and those that could not be read.
     """
 
     name: str
@@ -126,6 +131,7 @@ class BenchRow:
     usd: float | None
     full: float | None = None
     progress: float | None = None
+    replies: ReplyFigures = _NO_REPLIES
     theirs: tuple[Theirs | None, ...] = ()
 
 
@@ -191,6 +197,7 @@ def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Ben
             if found := pattern.fullmatch(label.note or ""):
                 figures[label.id] = float(found[1])
     recorded: dict[str, tuple[int, str, str]] = {}
+    replies: dict[str, ReplyFigures] = {}
     for item in (
         read_trajectories(folder / TRAJECTORIES, on_error="skip")
         if (folder / TRAJECTORIES).exists()
@@ -199,8 +206,9 @@ def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Ben
         # The word that ends an episode changes nothing in the environment.
         actions = sum(not step.action.is_final for step in item.steps)
         recorded[item.id] = actions, item.task.site or "none", get_template(item)
+        replies[item.id] = ReplyFigures.recorded(item.metadata)
     return [
-        _run(result, recorded, rewards, progress, groups or {})
+        _run(result, recorded, rewards, progress, replies, groups or {})
         for result in read_results(folder).tasks
     ]
 
@@ -364,6 +372,7 @@ def _run(
     recorded: Mapping[str, tuple[int, str, str]],
     rewards: Mapping[str, float],
     progress: Mapping[str, float],
+    replies: Mapping[str, ReplyFigures],
     groups: Mapping[str, str],
 ) -> BenchRun:
     task, _, seed = result.name.rpartition("-s")
@@ -381,6 +390,7 @@ def _run(
                 progress=progress.get(attempt.id),
                 actions=recorded.get(attempt.id, nothing)[0],
                 usage=attempt.actor + attempt.reflector,
+                replies=replies.get(attempt.id, _NO_REPLIES),
             )
             for attempt in result.attempts
         ),
@@ -466,6 +476,7 @@ def _row(
         usd=usage.usd / len(trials) if trials and usage.usd is not None else None,
         full=full_share(runs, counts[-1]),
         progress=mean_progress(runs, counts[-1]),
+        replies=sum((trial.replies for trial in trials), start=_NO_REPLIES),
         theirs=() if paper is None else theirs(paper, category or name, tasks),
     )
 

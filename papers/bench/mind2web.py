@@ -25,12 +25,14 @@ from prill.io.store import BadLine, read_trajectories
 from prill.papers.bench.papers import Paper, theirs
 from prill.papers.mind2web.pages.conversations import format_conversation
 from prill.papers.mind2web.pages.steps import USUAL, Asked, Marking, StepScore, describe_step
+from prill.papers.replies import ReplyFigures
 from prill.types import Trajectory, Usage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT = "prill bench mind2web 1"
+_NO_REPLIES = ReplyFigures()
 RECALLS = (1, 5, 10, 20, 50)
 Counting = Literal["mt-mind2web", "mind2web", "micro"]
 # What the papers print of each, in their order.
@@ -65,6 +67,7 @@ class PlayedTurn:
     scores: tuple[StepScore, ...] | None
     seed: int = 0
     usage: Usage = field(default_factory=Usage)
+    replies: ReplyFigures = _NO_REPLIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,8 @@ class StepFigure:
 class Figures:
     """What the turns of one row came to, counted in three ways. `missing` turns broke off and are
     in none of them.
+
+    `replies` counts the model's replies, and those that could not be read.
     """
 
     name: str
@@ -89,6 +94,7 @@ class Figures:
     turns: int
     steps: int
     missing: int = 0
+    replies: ReplyFigures = _NO_REPLIES
     figures: Mapping[Counting, Mapping[str, StepFigure]]
 
 
@@ -211,15 +217,15 @@ def played_turn(
         The turn with a score for each recorded step. A step that the agent did not take is wrong;
         an episode with an error has no scores (None).
     """
-    usage = _usage(episode)
+    usage, replies = _usage(episode), ReplyFigures.recorded(episode.metadata)
     if episode.error is not None:
-        return PlayedTurn(turn, None, seed, usage)
+        return PlayedTurn(turn, None, seed, usage, replies)
     done = [step.action for step in episode.steps]
     steps = [
         marking.score(asked, done[i] if i < len(done) else None)
         for i, asked in enumerate(turn.asked)
     ]
-    return PlayedTurn(turn, tuple(steps), seed, usage)
+    return PlayedTurn(turn, tuple(steps), seed, usage, replies)
 
 
 def _usage(episode: Trajectory) -> Usage:
@@ -243,6 +249,7 @@ def compute_figures(played: Iterable[PlayedTurn], name: str = "all") -> Figures:
         turns=len(known),
         steps=sum(len(one.scores or ()) for one in known),
         missing=len(every) - len(known),
+        replies=sum((one.replies for one in every), start=_NO_REPLIES),
         figures=_figures(rows),
     )
 

@@ -235,7 +235,12 @@ async def bench_async(
             benchmark=config.benchmark,
             agent=made.plan.agent,
             trials=run.retries.attempts,
-            settings={**run.rest["settings"], "seeds": config.seeds, "max_steps": made.max_steps},
+            settings={
+                **run.rest["settings"],
+                "seeds": config.seeds,
+                "max_steps": made.max_steps,
+                **_held(made),
+            },
         )
     write_bench(Path(config.output), figures)
     return BenchResult(figures, str(config.output))
@@ -409,6 +414,11 @@ def _player(
     return cast(Learner, made.plan.make(row))
 
 
+def _held(made: RolloutSession) -> dict[str, Any]:
+    """The settings that held, and the options that the agent was given."""
+    return {"in_force": dict(made.settings), "options": dict(made.plan.options)}
+
+
 # Recorded steps, which are played once and marked step by step
 
 
@@ -455,6 +465,7 @@ def _recorded_figures(
         "run": fingerprint(list(made.run)),
         "seeds": config.seeds,
         "lost": spec.lost,
+        **_held(made),
     }
     return recorded_bench(
         played,

@@ -14,6 +14,8 @@ from prill.models.ledger import usage_text
 from prill.papers.bench.figures import Bench, BenchRow, BenchShare, Section
 from prill.papers.bench.mind2web import METRICS, Counting, Figures, RecordedBench, Split, StepFigure
 from prill.papers.bench.papers import Column, Theirs
+from prill.papers.replies import ReplyFigures
+from prill.runs.rollout.episodes import settings_text
 from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
 
 TABLES, FIGURES, PICTURE = "results.md", "results.json", "results.svg"
@@ -43,6 +45,8 @@ _HOW = (
     "with fewer than 20 clusters "
     "Student's t on log odds, leaving out one cluster at a time; where all are alike, Wilson's "
     "with a trial a cluster). "
+    "Unreadable are replies of the model that hold no action, or two that differ, of all that "
+    "were read. "
     "Actions, calls, tokens and US dollars are means of an attempt, lessons included; the `stop` "
     "that ends an episode is no "
     "action."
@@ -83,6 +87,15 @@ _MARKED = {
     ),
     "synapse": (
         "Only the first positive is the right element, and actions are read from their text."
+    ),
+}
+_MATCHED = {
+    "parsed": (
+        "A step is right when operation, element and value are, as in the paper for trained models."
+    ),
+    "exact_text": (
+        "A step is right when its text is the recorded one to the letter, as in the "
+        "paper for GPT models."
     ),
 }
 _HOW_MARKED = (
@@ -130,8 +143,10 @@ def bench_text(bench: Bench | RecordedBench) -> str:
     parts = [
         f"# {cell_text(bench.agent)} on {bench.benchmark}",
         played_text(bench),
-        _SUCCESS[bench.benchmark],
+        *_settings(bench),
+        *_unreadable(bench),
     ]
+    parts.append(_SUCCESS[bench.benchmark])
     parts.append(_HOW.format(clusters=_CLUSTERS[bench.benchmark]))
     parts += [_TRIALS] if bench.trials[-1] > 1 else []
     parts += [_THEIRS] if any(section.columns for section in bench.sections) else []
@@ -174,7 +189,7 @@ def summary_text(bench: Bench | RecordedBench) -> str:
     tables = [
         f"{_heading(section)}:\n\n{_categories(bench, section)}" for section in bench.sections
     ]
-    return "\n\n".join([played_text(bench), *tables])
+    return "\n\n".join([played_text(bench), *_settings(bench), *_unreadable(bench), *tables])
 
 
 def bench_picture(bench: Bench | RecordedBench) -> str:
@@ -217,6 +232,48 @@ def bench_picture(bench: Bench | RecordedBench) -> str:
     return row_chart(f"Success on {bench.benchmark}, by category", names, lines)
 
 
+def _settings(bench: Bench | RecordedBench) -> Iterator[str]:
+    """What held of the settings that the agent's paper names, and which options the agent was
+    given.
+    """
+    held = (
+        (name, bench.settings.get(key))
+        for name, key in (("Settings", "in_force"), ("Options of the agent", "options"))
+    )
+    if told := "; ".join(f"{name}: {settings_text(values)}" for name, values in held if values):
+        yield f"{cell_text(told)}."
+
+
+def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
+    """How many replies could not be read, and the first of them; nothing where the agent does not
+    tell.
+    """
+    rows = [bench.overall] if isinstance(bench, Bench) else [split.all for split in bench.splits]
+    replies = sum((row.replies for row in rows), start=ReplyFigures())
+    if not replies.calls:
+        return
+    words = f"Unreadable replies: {_count_cell(replies)}; none is taken for an action."
+    if replies.repaired:
+        words += f" Asked once more with the error, the model mended {replies.repaired} of them."
+    if replies.first:
+        words += f" The first: {'; '.join(map(_cited, replies.first))}."
+    yield words
+
+
+def _count_cell(replies: ReplyFigures) -> str:
+    """`3 of 120 (2.5%)`; a dash where no reply was read."""
+    return (
+        f"{replies.unreadable} of {replies.calls} ({replies.unreadable / replies.calls:.1%})"
+        if replies.calls
+        else "-"
+    )
+
+
+def _cited(text: str) -> str:
+    """What a model said, as text that is no markup."""
+    return cell_text(text).replace("&", "&amp;").replace("<", "&lt;")
+
+
 def _heading(section: Section) -> str:
     return f"Categories of {section.title}" if section.columns else "Categories"
 
@@ -241,7 +298,17 @@ def _head(bench: Bench, columns: Sequence[Column], *first: str) -> list[str]:
     success = (
         ["success"] if bench.trials == (1,) else [f"success, T={trials}" for trials in bench.trials]
     )
-    ours = [*first, *success, *_told(bench), "without outcome", "actions", "calls", "tokens", "USD"]
+    ours = [
+        *first,
+        *success,
+        *_told(bench),
+        "without outcome",
+        "unreadable",
+        "actions",
+        "calls",
+        "tokens",
+        "USD",
+    ]
     return [*ours, *(f"**theirs**: {cell_text(column.name)}" for column in columns)]
 
 
@@ -288,6 +355,7 @@ def _told_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
 
 def _spent(row: BenchRow) -> Iterator[str]:
     yield str(row.success[-1].missing)
+    yield _count_cell(row.replies)
     for mean, form in (
         (row.actions, ".2f"),
         (row.calls, ".2f"),
@@ -340,6 +408,7 @@ def _recorded_text(bench: RecordedBench) -> str:
         _recorded_summary(bench),
         _COUNTED[bench.counting],
     ]
+    parts += [_MATCHED[bench.marking.step_match]] if bench.marking.scheme == "synapse" else []
     parts += [_MARKED[bench.marking.scheme], _HOW_MARKED.format(top=bench.marking.top)]
     parts += [_THEIR_ROWS] if any(split.theirs for split in bench.splits) else []
     for split in bench.splits:
@@ -348,16 +417,12 @@ def _recorded_text(bench: RecordedBench) -> str:
             f"## {cell_text(split.name)}: micro, turns and websites",
             f"Candidates: recall {recall}.",
         ]
-        parts.append(
-            table_text(
-                ["over all steps", *METRICS["micro"]],
-                [["ours", *_figure_cells(split.all, "micro")]],
-            )
-        )
+        ours = ["ours", _count_cell(split.all.replies), *_figure_cells(split.all, "micro")]
+        parts.append(table_text(["over all steps", "unreadable", *METRICS["micro"]], [ours]))
         rows = split.by_turn if bench.counting == "mt-mind2web" else ()
         for word, some in (("turn of the conversation", rows), ("website", split.by_site)):
             if some:
-                head = [word, "turns", "steps", *METRICS[bench.counting]]
+                head = [word, "turns", "steps", "unreadable", *METRICS[bench.counting]]
                 parts.append(table_text(head, [_recorded_row(row, bench) for row in some]))
     parts += ["\n".join(f"* {line}" for line in bench.sources)] if bench.sources else []
     return "\n\n".join(parts) + "\n"
@@ -375,6 +440,8 @@ def _recorded_summary(bench: RecordedBench) -> str:
     return "\n\n".join(
         [
             words,
+            *_settings(bench),
+            *_unreadable(bench),
             *(
                 f"{cell_text(split.name)}:\n\n{_split_table(split, bench)}"
                 for split in bench.splits
@@ -409,26 +476,32 @@ def _split_table(split: Split, bench: RecordedBench) -> str:
     best_element = _figure_cell(best.figures[bench.counting]["Ele. Acc"])
     rows = [
         [
-            cell_text(bench.agent),
-            str(split.all.turns),
-            str(split.all.missing),
+            *(
+                cell_text(bench.agent),
+                str(split.all.turns),
+                str(split.all.missing),
+                _count_cell(split.all.replies),
+            ),
             *_figure_cells(split.all, bench.counting),
         ],
-        ["the best candidate", str(best.turns), "0", best_element, *["-"] * (len(metrics) - 1)],
+        [
+            "the best candidate",
+            str(best.turns),
+            "0",
+            "-",
+            best_element,
+            *["-"] * (len(metrics) - 1),
+        ],
     ]
     for row in split.theirs:
         name = f"**theirs**: {cell_text(row.name)} ({cell_text(row.model)})"
-        rows.append([name, "", "", *(_printed(row.figures, metric) for metric in metrics)])
-    return table_text(["agent", "turns", "broke off", *metrics], rows)
+        rows.append([name, "", "", "", *(_printed(row.figures, metric) for metric in metrics)])
+    return table_text(["agent", "turns", "broke off", "unreadable", *metrics], rows)
 
 
 def _recorded_row(row: Figures, bench: RecordedBench) -> Sequence[str]:
-    return [
-        cell_text(row.name),
-        str(row.turns),
-        str(row.steps),
-        *_figure_cells(row, bench.counting),
-    ]
+    counts = [str(row.turns), str(row.steps), _count_cell(row.replies)]
+    return [cell_text(row.name), *counts, *_figure_cells(row, bench.counting)]
 
 
 def _figure_cells(row: Figures, counting: Counting) -> Iterator[str]:

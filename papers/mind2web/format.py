@@ -24,7 +24,8 @@ from typing import Annotated, Any
 import msgspec
 
 from prill.datasets.reading.records import UNREADABLE
-from prill.datasets.reading.safe_pickle import StandIn, fields, load_pickle
+from prill.datasets.reading.safe_pickle import fields, load_pickle
+from prill.datasets.reading.sources import Source
 from prill.errors import InputError, MissingExtraError, UsageError
 from prill.io.store import BadLine, open_lines
 from prill.papers.mind2web.pages.conversations import without_pages
@@ -68,6 +69,19 @@ class _Turn(msgspec.Struct):
     website: str | None = None
     domain: str | None = None
     subdomain: str | None = None
+
+
+def recognise(source: Source) -> bool:
+    """Documents that begin with a task's id and text, or with a conversation's turns; they may be
+    too large to be parsed.
+    """
+    return source.has(_is_ours, "*.json", "*.json.gz")
+
+
+def _is_ours(file: Source) -> bool:
+    return b'"annotation_id"' in file.head and any(
+        key in file.head for key in (b'"confirmed_task"', b'"turns"')
+    )
 
 
 def load(
@@ -143,17 +157,15 @@ def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
     if first in (b"{", b" ", b"\n", b"\t", b"\r"):
         return read_scores(scores)
     pickled = load_pickle(scores, largest=_LARGEST_SCORES, most_steps=_MAX_OPCODES)
-    # The official evaluation writes dictionaries that make what they lack (`defaultdict`).
-    found = fields(pickled).get("scores")
-    if isinstance(found, StandIn):
-        found = fields(found)
-    if isinstance(found, dict):
-        found = {
-            sample: fields(each) if isinstance(each, StandIn) else each
-            for sample, each in found.items()
-        }
     try:
-        return msgspec.convert(found, dict[str, dict[str, float]])
+        # The rankers' code fills dictionaries of a subclass, `defaultdict(dict)`.
+        by_sample = fields(fields(pickled).get("scores"))
+        if not by_sample:
+            raise msgspec.ValidationError("no scores - at `$.scores`")
+        return msgspec.convert(
+            {sample: fields(of_sample) for sample, of_sample in by_sample.items()},
+            dict[str, dict[str, float]],
+        )
     except msgspec.ValidationError as error:
         raise InputError(f"{scores}: no score file of Mind2Web: {error}") from None
 

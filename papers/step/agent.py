@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -23,6 +23,8 @@ from prill.errors import NoEvidenceError, TruncatedError, UsageError
 from prill.models.prompts import content_hash
 from prill.models.replies import excerpt
 from prill.papers.page_text import PageText, is_html
+from prill.papers.replies import ReplyCounts, repair_messages
+from prill.papers.settings import settings_for
 from prill.papers.step.asking import ChatPolicy, ReplyTurn, prompt_text
 from prill.papers.step.grammar import (
     PolicyCall,
@@ -80,7 +82,11 @@ class StepSpec:
     ] = None
     examples: Annotated[
         int | None,
-        Meta(ge=0, description="most worked examples in all; 0: zero-shot (default: all)"),
+        Meta(
+            ge=0,
+            description="most worked examples in all; 0: zero-shot (default: all, on sites that "
+            "look as theirs)",
+        ),
     ] = None
     reasoning: Annotated[
         bool, Meta(description="they say why before they act; else the action alone")
@@ -107,6 +113,9 @@ class StepSpec:
         ),
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 512
+    repair: Annotated[
+        bool, Meta(description="a reply that is no action is asked for once more, with the error")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +183,19 @@ class StackFrame:
         self.history[-1] = (self.history[-1][0], response)
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a reply was read as: its call, and the action where it is one of the environment; else
+    why it is none.
+    """
+
+    written: str
+    problem: str = ""
+    reason: str = ""
+    call: PolicyCall | None = None
+    action: Action | None = None
+
+
 class StepAgent:
     """Asks the policy on top of a stack for the next action; it may call other policies of the
     library first.
@@ -206,6 +228,7 @@ class StepAgent:
         self._taken = 0
         self._asked: LanguageModel = model
         self._asking: ChatPolicy | None = None
+        self._replies = ReplyCounts()
         if spec.library != AUTO:
             load_library(spec.library)  # what is wrong with it is said before anything is played
         if spec.flat_tokens is not None and not spec.flat:
@@ -224,6 +247,14 @@ class StepAgent:
             prompt_text(), *(load_library(name).hash for name in names), repr(spec), *self.lessons
         )
 
+    def usual_settings(self, environment: str) -> dict[str, Any]:
+        """How the paper plays there."""
+        return settings_for("prill.papers.step", environment)
+
+    def report(self) -> dict[str, Any]:
+        """How many replies of this episode could not be read."""
+        return self._replies.report()
+
     def reset(self, task: Task) -> None:
         """Begins a new episode with an empty stack; the lessons stay.
 
@@ -232,10 +263,12 @@ class StepAgent:
         """
         spec, self._task = self.spec, task
         library = library_for(spec.library, task)
+        fitting = None if task.id.startswith(library.surroundings.examples_of) else 0
+        most = fitting if spec.examples is None else spec.examples
         self._asking = ChatPolicy(
-            library if spec.examples is None else library.with_examples(spec.examples),
-            spec.reasoning,
+            library if most is None else library.with_examples(most), spec.reasoning
         )
+        self._replies = ReplyCounts()
         self._stack, self._taken, self.events = (
             [StackFrame(self._root(self._asking, task), task.goal)],
             0,
@@ -291,38 +324,12 @@ class StepAgent:
         turn = ReplyTurn(frame.objective, shown.text, url, frame.lines(), lessons)
         messages = asking.messages(frame.template, turn, called=not bottom)
         event = Event("act", self._taken - 1, self._frames(), "", messages=messages)
-        try:
-            reply = await self._asked.complete(
-                messages, max_tokens=self.spec.max_tokens, prompt=asking.hash(frame.template)
-            )
-        except TruncatedError as cut:
-            # thoughts alone: the call has failed, and nothing was answered
-            if not cut.text.strip():
-                raise
-            # An answer without an action, as small models give it that do not come to an end.
-            advice = ": keep REASON short" if self.spec.reasoning else ""
-            return self._refuse(
-                replace(event, action=excerpt(cut.text)), f"the reply was too long{advice}"
-            )
-        reason, written = read_reply(reply.text)
-        event = replace(event, reason=reason or "", usage=reply.usage)
-        try:
-            if written is None:
-                raise UnreadableActionError("the reply has no line ACTION:")
-            call = read_call(written)
-            event = replace(event, action=str(call))
-            if call.verb in asking.library.templates and not self.spec.flat:
-                self._push(call, asking.library, event)
-                return None
-            if call.verb != STOP and call.verb not in asking.library.surroundings.verbs:
-                raise UnreadableActionError(
-                    f"{call.verb} is not available{nearest(call.verb, _verbs(frame.template))}"
-                )
-            action = read_environment_action(call, enter=asking.library.surroundings.enter)
-        except UnreadableActionError as problem:
-            return self._refuse(
-                replace(event, action=event.action or excerpt(written or reply.text)), str(problem)
-            )
+        answer, event = await self._answer(frame, event)
+        call, action = answer.call, answer.action
+        if call is None:
+            return self._refuse(event, answer.problem)
+        if action is None:
+            return self._push(call, asking.library, event)
         if call.verb == STOP and not bottom:
             self._pop(event, call.arguments[0] if call.arguments else "")
             return None
@@ -332,16 +339,80 @@ class StepAgent:
         action = replace(action, text=describe(action, shown.page.text))
         return replace(action, target=shown.page.target(action.target))
 
-    def _push(self, call: PolicyCall, library: Library, event: Event) -> None:
+    async def _answer(self, frame: StackFrame, event: Event) -> tuple[_Answer, Event]:
+        """What a policy answers, after a second try where `repair` gives one, and the event with
+        what was asked and spent.
+        """
+        assert self._asking is not None
+        hashed, asked = self._asking.hash(frame.template), event.messages
+        for tries in range(1 + self.spec.repair):
+            try:
+                reply = await self._asked.complete(
+                    asked, max_tokens=self.spec.max_tokens, prompt=hashed
+                )
+                text, usage, answer = (
+                    reply.text,
+                    event.usage + reply.usage,
+                    self._read(reply.text, frame),
+                )
+            except TruncatedError as cut:
+                # thoughts alone: the call has failed, and nothing was answered
+                if not cut.text.strip():
+                    raise
+                # An answer without an action, as small models give it that do not come to an end.
+                advice = ": keep REASON short" if self.spec.reasoning else ""
+                text, usage, answer = (
+                    cut.text,
+                    event.usage,
+                    _Answer(excerpt(cut.text), f"the reply was too long{advice}"),
+                )
+            self._replies.calls += 1
+            event = replace(
+                event, action=answer.written, reason=answer.reason, usage=usage, messages=asked
+            )
+            if answer.call is not None:
+                self._replies.repaired += tries
+                break
+            self._replies.note(text)
+            asked = repair_messages(asked, text, answer.problem)
+        return answer, event
+
+    def _read(self, reply: str, frame: StackFrame) -> _Answer:
+        """The call of a reply, and its action where the environment has that verb."""
+        assert self._asking is not None
+        library, answer = self._asking.library, _Answer(excerpt(reply))
+        try:
+            reason, written = read_reply(reply)
+            answer = _Answer(excerpt(written or reply), reason=reason or "")
+            if written is None:
+                raise UnreadableActionError("the reply has no line ACTION:")
+            call = read_call(written)
+            answer = replace(answer, written=str(call))
+            if call.verb in library.templates and not self.spec.flat:
+                return replace(answer, call=call)
+            if call.verb != STOP and call.verb not in library.surroundings.verbs:
+                raise UnreadableActionError(
+                    f"{call.verb} is not available{nearest(call.verb, _verbs(frame.template))}"
+                )
+            return replace(
+                answer,
+                call=call,
+                action=read_environment_action(call, enter=library.surroundings.enter),
+            )
+        except UnreadableActionError as problem:
+            return replace(answer, problem=str(problem))
+
+    def _push(self, call: PolicyCall, library: Library, event: Event) -> Action | None:
         if len(self._stack) >= self.spec.max_depth:
-            raise UnreadableActionError(
-                f"{len(self._stack)} policies are at work already: act yourself, or stop"
+            return self._refuse(
+                event, f"{len(self._stack)} policies are at work already: act yourself, or stop"
             )
         frame = self._stack[-1]
         frame.history.append((str(call), ""))
         frame.invalid = 0
         self.events.append(replace(event, kind="call"))
         self._stack.append(StackFrame(library.templates[call.verb], one_line(str(call))))
+        return None
 
     def _pop(self, event: Event, value: str) -> None:
         self.events.append(replace(event, kind="return", response=value))

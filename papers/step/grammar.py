@@ -6,9 +6,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 
 from prill.actions.webarena import UnreadableActionError, read_action
 from prill.models.replies import excerpt
+from prill.papers.replies import (
+    ToolCall,
+    one_answer,
+    plain_line,
+    python_call,
+    ticked_spans,
+    tool_calls,
+    visible_text,
+    without_fences,
+)
 from prill.types import Action
 
 __all__ = [
@@ -18,8 +29,39 @@ __all__ = [
     "read_environment_action",
     "read_reply",
 ]
-_ACTION = re.compile(r"(?P<start>^[\s>*#`]*)?\**\bACTION\b\**\s*:\**", re.MULTILINE)
-_REASON = re.compile(r"\**\bREASON\b\**\s*:\**")
+_WORDS = "ACTION|Action|action|Acción|ACCIÓN|Acci[oó]n|Aktion|AKTION|Azione|Ação|Действие|动作|操作|行动|アクション|행동|액션"  # noqa: E501
+_MARK = rf"(?:(?:next|Next|NEXT|final|Final|FINAL|my|My|chosen|Chosen)\s+)?(?:{_WORDS})"
+_ACTION = re.compile(
+    rf"^[ \t>*_#`•-]*(?:\d+[.)][ \t]*)?{_MARK}(?:[*_`]*[ \t]*[:：][*_`]*|[*_`]*[ \t]*$)|^[ \t]*<action>",  # noqa: E501
+    re.MULTILINE,
+)
+_INLINE = re.compile(r"\**\bACTION\b\**\s*:\**")
+_IN_PROSE = re.compile(
+    r"\b(?:action|step|answer|move)\b(?: (?:is|would be|should be|will be|to take is))?\s*:?\s+",
+    re.IGNORECASE,
+)
+_WHY = "REASON(?:ING)?|Reason(?:ing)?|THOUGHT|Thought|Grund|Razón|Raison|理由|原因"
+_REASON = re.compile(
+    rf"^[ \t>*_#`-]*(?:{_WHY})[*_`]*\s*[:：][*_`]*|\**\bREASON\b\**\s*:\**", re.MULTILINE
+)
+# An action as it is to be written, which prose is not: brackets or, in the older surface, capitals.
+_STRICT = re.compile(
+    r"[a-zA-Z]\w*[ \t]*\[.*\]\W*|(?:go_back|go_forward|new_tab|close_tab|stop|DONE)\W*|[A-Z_]{3,}[ \t]+\S.*",  # noqa: E501
+    re.DOTALL,
+)
+_MAX_IN_PROSE = 50
+_ELEMENT = (
+    "id",
+    "element_id",
+    "element",
+    "ref",
+    "target",
+    "number",
+    "index",
+    "bid",
+    "node_id",
+    "element_number",
+)
 _VERB = re.compile(r"([A-Za-z]\w*)\s*(.*)", re.DOTALL)
 _QUOTED_END = re.compile(r"\"([^\"]*)\"\s*\Z")
 _PLAIN_QUOTED = re.compile(r"\"([^\"\[\]]*)\"|'([^'\[\]]*)'")
@@ -41,22 +83,77 @@ class PolicyCall:
 def read_reply(reply: str) -> tuple[str | None, str | None]:
     """The reason, and the action as it is written; None for what is not there.
 
-    The last `ACTION:` counts, one at the start of a line before all others, and of it the first
+    The action stands after `ACTION:` at the start of a line, else after it anywhere: the first
     line, or as much more as closes its brackets; the same words inside of an action, as in a text
-    that is typed, are part of that. What a model thinks to itself, up to `</think>`, is left out.
+    that is typed, are part of that. Without the word, it is a tool call, or the one action that has
+    a line or back-ticks of its own. What a model thinks to itself is left out.
+
+    Raises UnreadableReplyError for two actions that differ.
     """
-    reply = reply.rpartition("</think>")[2]
-    marks = list(_ACTION.finditer(reply))
-    marks = [mark for mark in marks if mark["start"] is not None] or marks
-    found: re.Match[str] | None = None
-    start = end = 0
-    for mark in marks:
-        if mark.start() >= end:
-            found, (start, end) = mark, _extent(reply, mark.end())
-    before = reply[: found.start()] if found else reply
-    reason = _REASON.search(before)
-    thought = (before[reason.end() :] if reason else before if found else "").strip() or None
-    return thought, (reply[start:end].strip().strip("`\"'").strip() or None) if found else None
+    text = visible_text(reply)
+    marked, before = _marked(text, _ACTION)
+    if not marked and not before:
+        marked, before = _marked(text, _INLINE)
+    written = one_answer(marked)
+    if written is None:
+        calls = list(map(_called, tool_calls(text)))
+        written = one_answer(calls) or one_answer(_in_prose(text))
+        before = "" if calls else text.partition(written)[0] if written else before
+    found = _REASON.search(before)
+    thought = (before[found.end() :] if found else before if written else "").strip().strip(
+        "`"
+    ).strip() or None
+    return thought, written
+
+
+def _marked(text: str, mark: re.Pattern[str]) -> tuple[list[str], str]:
+    """What stands after the marks, and what stands before the action: where several stand there,
+    those that are actions.
+    """
+    found: list[tuple[str, int]] = []
+    end = 0
+    for one in mark.finditer(text):
+        if one.start() >= end:
+            start, end = _extent(text, one.end())
+            found.append((_bare(text[start:end]), one.start()))
+    strict = [one for one in found if _STRICT.fullmatch(one[0])]
+    # A model that repeats the form (`ACTION: the action`) has not acted yet.
+    kept = strict or found[-1:]
+    return [written for written, _ in kept if written], text[: kept[0][1]] if kept else ""
+
+
+def _bare(written: str) -> str:
+    """An action without marks around it, and one that is written as a call with its brackets."""
+    written = re.sub(r"</action>.*", "", written, flags=re.DOTALL).strip()
+    if written.startswith("{") and (calls := tool_calls(written)):
+        return _called(calls[0])
+    written = re.sub(r"^(?:[*_`]+|[-•][ \t]+)+|[*_`]+$", "", written).strip()
+    if len(written) > 1 and written[0] == written[-1] and written[0] in "\"'":
+        written = written[1:-1].strip()
+    # the one before it was passed over
+    elif written[-1:] in ('"', "'") and written.count(written[-1]) == 1:
+        written = written[:-1].strip()
+    call = python_call(written)
+    return _called(call) if call else written
+
+
+def _called(call: ToolCall) -> str:
+    """A tool call as an action: the element first, then the other arguments."""
+    if re.search(r"\W", call.name):
+        return call.name
+    given = sorted(call.arguments, key=lambda one: one[0] not in _ELEMENT)
+    return str(PolicyCall(call.name, tuple(ToolCall(call.name, tuple(given)).values())))
+
+
+def _in_prose(text: str) -> list[str]:
+    """The actions that have a line or back-ticks of their own, or stand after `the next action
+    is`.
+    """
+    spans = [*map(plain_line, without_fences(text).splitlines()), *ticked_spans(text)]
+    rests = [text[start.end() :] for start in islice(_IN_PROSE.finditer(text), _MAX_IN_PROSE)]
+    spans += [rest[: _line_end(rest)] for rest in rests]
+    found = [_bare(span.rstrip(".")) for span in spans]
+    return [span for span in found if _STRICT.fullmatch(span)]
 
 
 def read_call(text: str) -> PolicyCall:

@@ -95,7 +95,9 @@ class Surroundings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     a sentence each. `roots` names the root policy of a site, `root` that of all else. `tasks` is
     how the ids of its tasks begin. `max_rows` cuts pages, `max_steps` is the most actions of an
     episode, and `enter` whether `type` presses Enter unless it is told not to. With `html`, a page
-    that is no HTML is refused: the policies' words are about HTML.
+    that is no HTML is refused: the policies' words are about HTML. `examples_of` is how the ids of
+    the tasks begin on whose sites the worked examples were made: on others, which look otherwise,
+    they are not shown unless asked for.
     """
 
     about: str
@@ -103,6 +105,7 @@ class Surroundings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verbs: dict[str, str]
     roots: dict[str, str] = {}
     tasks: str = ""
+    examples_of: str = ""
     max_rows: int = 500
     max_steps: int = 0
     enter: bool = True

@@ -5,12 +5,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from prill.actions.keys import key_names
 from prill.actions.webarena import UnreadableActionError
 from prill.models.replies import excerpt
+from prill.papers.replies import (
+    ToolCall,
+    UnreadableReplyError,
+    fenced_blocks,
+    plain_line,
+    python_call,
+    ticked_spans,
+    tool_calls,
+    visible_text,
+    without_fences,
+)
 from prill.papers.structured_reflection.screen import Leaf
 from prill.types import Action
 
@@ -28,13 +40,36 @@ _KINDS: dict[str, Kind] = {
     "flip": "scroll",
 }
 _END = "[eod]"
-_NUMBERED = re.compile(r"^\s*(?:[-*•]|\d+[.):])\s+")
 _ID = re.compile(r"\bid\s*=\s*\"?(\d+)")
 _NUMBER = re.compile(r"\d+")
 _QUOTED = re.compile(r'"([^"]*)"')
 _INTO = re.compile(r"\s+(?:to|into|in)\s+id\s*=\s*\d+\W*$")
 _TIMES = re.compile(r"\s+x\s+(\d+)$", re.IGNORECASE)
 _ARROW = re.compile(r"^(UP|DOWN|LEFT|RIGHT)ARROW$")
+_LABELS = (
+    "answer|actions?|plan|antwort|aktion(?:en)?|respuesta|acci[oó]n(?:es)?|réponse|答案|动作|操作"
+)
+_LABEL = re.compile(
+    rf"^(?:(?:next |final )?(?:{_LABELS})\s*\d*|\d+(?:st|nd|rd|th) action)\s*[:：]\s*",
+    re.IGNORECASE,
+)
+_OTHER_PLAN = re.compile(
+    r"\balternative(?:ly)?\b|\b(?:option|plan|variant) (?:2|b)\b|\banother (?:plan|option|way)\b|^[^\w\n]*or[^\w\n]*$",  # noqa: E501
+    re.IGNORECASE | re.MULTILINE,
+)
+_NO_MORE = (
+    r"(?:there (?:is|are) )?no (?:(?:further|more|other|additional) )?(?:actions?|steps?)(?: .*)?"
+)
+_ALL_DONE = r"the (?:task|goal) (?:is|has been) (?:already )?(?:complete|completed|done|finished|reached|achieved).*"  # noqa: E501
+_NOTHING = re.compile(
+    rf"\W*(?:eod|none|n/?a|done|finished|nothing(?: (?:is )?left)?(?: to (?:do|be done))?|{_NO_MORE}|{_ALL_DONE})\W*",  # noqa: E501
+    re.IGNORECASE,
+)
+_GREETING = re.compile(
+    r"(?:sure|okay|ok|certainly|of course|here|notes?|explanation|reasoning|plan|actions?|thought)\b",  # noqa: E501
+    re.IGNORECASE,
+)
+_ELEMENT = ("id", "element_id", "element", "ref", "target", "number", "index", "bid", "node_id")
 _TARGET = re.compile(r'^<[^>]*data-wob_ref="(\d+)"')
 _MAX_TIMES = 100
 
@@ -52,16 +87,97 @@ class PlannedOrder:
 
 
 def planned_lines(reply: str) -> list[str]:
-    """The action lines of a reply: without numbering, fences, blank lines and lines that scroll,
-    which would renumber nothing that is shown and change what is not.
+    """The action lines of a reply, in order; none where it says that nothing is left to do.
+
+    Of what chat models write around them, nothing stays: numbering, fences, sentences before and
+    after. Calls as JSON or Python become lines. Lines that scroll are left out: they would renumber
+    nothing that is shown and change what is not. A line that is short, and no action, stays, for a
+    plan is carried out as it is written.
+
+    Raises UnreadableReplyError where it has neither an action nor the word for the end, or two
+    plans.
     """
-    said = reply.rpartition("</think>")[2].partition(_END)[0]
-    lines = [
-        _NUMBERED.sub("", line).strip().strip("`").strip()
-        for line in said.splitlines()
-        if not line.startswith("```")
+    text = visible_text(reply)
+    said, end, _ = re.compile(re.escape(_END), re.IGNORECASE).sub(_END, text).partition(_END)
+    if _OTHER_PLAN.search(said):
+        raise UnreadableReplyError("the reply has several plans: give one")
+    for lines in _readings(said):
+        if any(map(detect_kind, lines)):
+            return [line for line in lines if detect_kind(line) != "scroll" and not _is_prose(line)]
+    left = [line for line in map(plain_line, without_fences(said).splitlines()) if line]
+    if not left or any(map(_NOTHING.fullmatch, left)) or (end and all(map(_is_prose, left))):
+        return []
+    if not any(map(_is_prose, left)):
+        return left
+    raise UnreadableReplyError(
+        f'the reply has no action line, such as click id=5, and no {_END} for "nothing is left to '
+        'do"'
+    )
+
+
+def _readings(said: str) -> Iterator[list[str]]:
+    """The lines of what may be the plan: calls as JSON, what is fenced, and all lines."""
+    calls = tool_calls(said)
+    if calls:
+        yield [_called(call) for call in calls]
+    fenced = [line for block in fenced_blocks(said) for line in block.splitlines()]
+    for lines in (fenced, without_fences(said).splitlines()):
+        yield [_as_line(plain) for line in lines if (plain := plain_line(line))]
+    yield [_as_line(span) for span in ticked_spans(said)]
+
+
+def _as_line(line: str) -> str:
+    """A line whose action is written as a call, or after a label, as the agent has it."""
+    line = _LABEL.sub("", line)
+    call = python_call(line)
+    return _called(call) if call and _KINDS.get(call.name) else line
+
+
+def _called(call: ToolCall) -> str:
+    """The line of a tool call."""
+    if re.search(r"\W", call.name):
+        return _as_line(plain_line(call.name))
+    kind = _KINDS.get(call.name.removesuffix("_element").removesuffix("_key"))
+    unnamed = [
+        value for (key, _), value in zip(call.arguments, call.values(), strict=False) if not key
     ]
-    return [line for line in lines if line and detect_kind(line) != "scroll"]
+    ref = call.get(*_ELEMENT) if kind in ("click", "type") else None
+    text = call.get("text", "value", "content", "string", "input", "key", "keys", "characters")
+    if kind == "click":
+        ref = unnamed[0] if ref is None and unnamed else ref
+        return f"click id={_number(ref)}" if ref is not None else "click"
+    if kind == "type":
+        if ref is None and len(unnamed) == 2:
+            # Either order; the number is the element.
+            first = unnamed[0].isdecimal() and not unnamed[1].isdecimal()
+            ref, text = (unnamed[0], unnamed[1]) if first else (unnamed[1], unnamed[0])
+        elif text is None and unnamed:
+            text = unnamed[0]
+        return f'enter "{text}"' + ("" if ref is None else f" to id={_number(ref)}")
+    key = text if text is not None else unnamed[0] if unnamed else ""
+    times = call.get("times", "count", "n", "repeat", "presses") or (
+        unnamed[1] if len(unnamed) > 1 else None
+    )
+    return f"{call.name.removesuffix('_key')} {key}" + (
+        f" x {times}" if times and str(times) != "1" else ""
+    )
+
+
+def _number(ref: object) -> str:
+    found = _NUMBER.search(str(ref))
+    return found[0] if found else str(ref)
+
+
+def _is_prose(line: str) -> bool:
+    """Whether a line is a sentence or a heading to people, and no attempt at an action."""
+    if detect_kind(line) is not None or _ID.search(line):
+        return False
+    return (
+        len(line.split()) > 4
+        or line[-1:] in ":.!?：。！？"
+        or _GREETING.match(line) is not None
+        or not line.isascii()
+    )
 
 
 def whole_lines(cut: str) -> str:
@@ -82,6 +198,8 @@ def read_order(line: str) -> PlannedOrder:
     """The line, read. Raises UnreadableActionError."""
     kind = detect_kind(line)
     rest = line.strip().partition(" ")[2].strip()
+    if kind == "press" and (_ID.search(rest) or re.search(r"\bbutton\b", rest, re.IGNORECASE)):
+        kind = "click"  # people press buttons, too
     if kind == "click":
         found = _ID.search(rest) or _NUMBER.search(rest)
         return PlannedOrder("click", None if found is None else found[found.lastindex or 0])

@@ -8,14 +8,15 @@ one of the paper's states as value.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import resources
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -23,6 +24,16 @@ from prill.actions.webarena import UnreadableActionError
 from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, UsageError
 from prill.models.prompts import NONCE, clean, content_hash, load_prompt, quoted
 from prill.papers.page_text import PageText
+from prill.papers.replies import (
+    ReplyCounts,
+    UnreadableReplyError,
+    ask_readable,
+    json_values,
+    one_answer,
+    plain_line,
+    visible_text,
+)
+from prill.papers.settings import settings_for
 from prill.papers.structured_reflection.actions import (
     PlannedOrder,
     clicked,
@@ -71,8 +82,12 @@ FORCED, REPLAYED = "forced by the lesson for this step", "as in the attempt befo
 # Tasks in which the right action may change nothing that can be seen, so that the paper's state
 # NO_CHANGE would end every attempt; its code has a switch by task.
 _SHOWS_NOTHING = frozenset({"click-button-sequence"})
-_INDEX = re.compile(r"index\s*=\s*(\d+)\s*,?\s*", re.IGNORECASE)
-_SHOULD = re.compile(r"^you\s+should\s*:?\s*", re.IGNORECASE)
+_INDEX = re.compile(r"index\W{0,5}(\d+)", re.IGNORECASE)
+_ANSWER = re.compile(
+    r"index\W{0,5}(\d+)[^\w\n]*\s*(?:you|the agent)\W+should(?:\W+(?:instead|have))?\s*:?[ \t*`]*\n?\s*(.+)",  # noqa: E501
+    re.IGNORECASE,
+)
+_REPLACED = ("action", "you_should", "should", "replacement", "correction", "suggestion")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +139,9 @@ class StructuredSpec:
             "click-button-sequence)"
         ),
     ] = True
-    stage_steps: Annotated[
-        int, Meta(ge=1, description="actions of one plan at most (the paper: 10)")
-    ] = 10
+    # Its successes take 10.2 actions in the mean, so the 10 of its code cannot be for plans that
+    # are carried out.
+    stage_steps: Annotated[int, Meta(ge=1, description="actions of one plan at most")] = 30
     paraphrase: Annotated[
         bool, Meta(description="the model words past actions; else they stand as they were written")
     ] = True
@@ -137,6 +152,9 @@ class StructuredSpec:
         bool, Meta(description="tell what is known of a task beforehand (two tasks)")
     ] = False
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply (the paper: 128)")] = 256
+    repair: Annotated[
+        bool, Meta(description="a plan that cannot be read is asked for once more, with the error")
+    ] = False
     reflection_tries: Annotated[
         int, Meta(ge=1, description="how often a lesson is asked for while it cannot be read")
     ] = 2
@@ -183,6 +201,15 @@ class StructuredReflection:
             *(load_prompt(_PACKAGE, name).text for name in _PROMPTS), _source(), *self.lessons
         )
 
+    def usual_settings(self, environment: str) -> dict[str, Any]:
+        """How the paper plays there, and how many actions a plan may have."""
+        settings = settings_for(_PACKAGE, environment)
+        return {**settings, "stage_steps": self.spec.stage_steps} if settings else {}
+
+    def report(self) -> dict[str, Any]:
+        """How many plans of this attempt could not be read."""
+        return self._replies.report()
+
     @property
     def memory(self) -> AttemptMemory:
         """What the lessons say, by step."""
@@ -203,6 +230,7 @@ class StructuredReflection:
         self._stage = self._planned = 0
         self._origin = self._outline = ""
         self._invalid = False
+        self._replies = ReplyCounts()
 
     async def act(self, observation: Observation) -> Step:
         """The next action, or `stop` with the state in which the attempt ended.
@@ -348,9 +376,18 @@ class StructuredReflection:
             )
             self._origin = _OUTLINED + _PLANNED
         demand = planning if lesson is None else "lesson"
-        lines = planned_lines(
-            await self._ask("plan", await self._plan_messages(screen, step, demand))
-        )
+        messages = await self._plan_messages(screen, step, demand)
+        try:
+            _, lines = await ask_readable(
+                partial(self._ask, "plan"),
+                messages,
+                planned_lines,
+                self._replies,
+                repair=self.spec.repair,
+            )
+        except UnreadableReplyError as problem:
+            # no action, so that the attempt ends as after any other that is none
+            return [f"unreadable: {problem}"]
         return lines if demand == "staged" else lines[:1]
 
     async def _plan_messages(
@@ -468,7 +505,7 @@ class StructuredReflection:
             if not cut.text.strip():
                 raise
             said = whole_lines(cut.text)
-        return clean(said.rpartition("</think>")[2]).strip()
+        return clean(visible_text(said))
 
 
 def build_state(trajectory: Trajectory) -> State:
@@ -501,26 +538,45 @@ def read_answer(reply: str, steps: int) -> tuple[int, str]:
     Raises UnparsableError where one is missing, no action can be read, or the attempt has no such
     step.
     """
-    found = _INDEX.search(reply)
-    if found is None:
-        raise UnparsableError("it names no action index")
-    place = int(found[1]) - 1
+    answer = one_answer(_answers(reply), lambda one: f"index={one[0]}, {one[1]}")
+    if answer is None:
+        if _INDEX.search(reply) is None:
+            raise UnparsableError("it names no action index")
+        raise UnparsableError("it names no action that should stand there")
+    place, line = answer[0] - 1, answer[1]
     if not 0 <= place < steps:
         raise UnparsableError(
             f"the attempt has the actions index=1 to index={steps}, and none of index={place + 1}"
         )
-    line = (
-        _SHOULD.sub("", reply[found.end() :].strip().partition("\n")[0])
-        .strip()
-        .strip("`")
-        .rstrip(".")
-        .strip("`")
-    )
     try:
         read_order(line)
     except UnreadableActionError as error:
         raise UnparsableError(str(error)) from None
     return place, line
+
+
+def _answers(reply: str) -> Iterator[tuple[int, str]]:
+    """The indices that a reflection names, from 1, each with the action that should stand there."""
+    text = visible_text(reply)
+    for value in json_values(text):
+        table = (
+            {str(key).lower(): one for key, one in value.items()} if isinstance(value, dict) else {}
+        )
+        index = next(
+            (table[key] for key in ("index", "action_index", "step") if key in table), None
+        )
+        if (
+            str(index).isdecimal()
+            and (action := next((table[key] for key in _REPLACED if key in table), None))
+            is not None
+        ):
+            written = json.dumps(action) if isinstance(action, dict) else str(action)
+            yield int(str(index)), (planned_lines(written) or [""])[0]
+    for found in _ANSWER.finditer(text):
+        line = plain_line(
+            found[2].strip().strip("\"'") if found[2].strip()[:1] in "'`*" else found[2]
+        )
+        yield int(found[1]), plain_line(re.sub(r"(?:[.;]|\[eod\]|\s)+$", "", line)).strip()
 
 
 def _make_key(line: str, screen: ElementScreen) -> str:

@@ -61,7 +61,7 @@ async def abstract(
         places = {"<task>": clean(task), "<state>": quoted("page", state)}
         # once: a task may have such words, too
         written = _PLACE.sub(lambda place: places[place[0]], code_prompt)
-        code = first_block(until(await ask(written), *_STOPS))
+        code = first_block(await ask(written))  # chat models say `Action:` before it, too
         try:
             if not code:
                 raise CodeFailedError("the reply has no block of code")

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -24,8 +25,10 @@ from prill.models.prompts import content_hash
 from prill.papers.answers import said_by
 from prill.papers.embedders import make_embedder
 from prill.papers.page_text import PageText, is_html
+from prill.papers.replies import ReplyCounts, UnreadableReplyError, ask_readable
+from prill.papers.settings import settings_for
 from prill.papers.synapse.abstraction import abstract
-from prill.papers.synapse.calls import Call, first_block
+from prill.papers.synapse.calls import Call, read_block
 from prill.papers.synapse.html import Page, get_text
 from prill.papers.synapse.memory import ExemplarMemory, ExemplarTurn, MemoryEntry, key_text
 from prill.papers.synapse.prompting import (
@@ -125,6 +128,9 @@ class SynapseSpec:
         ),
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 1024
+    repair: Annotated[
+        bool, Meta(description="a reply without a block is asked for once more, with the error")
+    ] = False
 
 
 class Synapse:
@@ -160,6 +166,10 @@ class Synapse:
         """Differs when the prompts do, or the memory."""
         return content_hash(system_prompt().hash, self.memory.hash)
 
+    def usual_settings(self, environment: str) -> dict[str, Any]:
+        """How the paper plays there."""
+        return settings_for("prill.papers.synapse", environment)
+
     def reset(self, task: Task) -> None:
         """Begin a new episode."""
         self._task = task
@@ -171,6 +181,11 @@ class Synapse:
         self._notes: list[str] = []
         self._words: str | None = None
         self._empty = 0
+        self._replies = ReplyCounts()
+
+    def report(self) -> dict[str, Any]:
+        """How many replies of this episode had no block that could be read."""
+        return self._replies.report()
 
     @property
     def retrieved(self) -> str | None:
@@ -279,13 +294,17 @@ class Synapse:
                 f"the request has about {tokens} tokens (exemplars: {count}); the model takes "
                 f"{window}{advice}"
             )
-        reply = await said_by(self.model, messages, max_tokens=self.spec.max_tokens, prompt=prompt)
-        block = first_block(until(reply, OBSERVED.strip()))
-        self._trajectory.append(ExemplarTurn(block, observation=page))
+        ask = partial(said_by, self.model, max_tokens=self.spec.max_tokens, prompt=prompt)
         self._empty += 1
-        if not block:
-            self._notes.append("The reply had no block of calls.")
+        try:
+            _, block = await ask_readable(
+                ask, messages, _read, self._replies, repair=self.spec.repair
+            )
+        except UnreadableReplyError as problem:
+            self._trajectory.append(ExemplarTurn("", observation=page))
+            self._notes.append(f"The reply had no block of calls that could be read: {problem}.")
             return
+        self._trajectory.append(ExemplarTurn(block, observation=page))
         try:
             done = await run_block(block)
         except NoSandboxError as problem:
@@ -323,6 +342,11 @@ class Synapse:
         notes = [*self._notes, *([] if self._words is None else [f"{OBSERVED}{self._words}"])]
         self._notes, self._words = [], None
         return "\n".join(notes) or None
+
+
+def _read(reply: str) -> str:
+    """The block of a reply, up to an observation that the model makes up."""
+    return read_block(until(reply, OBSERVED.strip()))
 
 
 async def to_actions(call: Call, page: Page) -> list[Action]:

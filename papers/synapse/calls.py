@@ -9,6 +9,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from prill.papers.replies import (
+    UnreadableReplyError,
+    json_values,
+    one_answer,
+    plain_line,
+    tool_calls,
+    visible_text,
+)
+
 # What each method takes; see prompts/system.md for what they do.
 METHODS: Mapping[str, str] = {
     "type": "characters",
@@ -18,6 +27,8 @@ METHODS: Mapping[str, str] = {
     "movemouse": "xpath",
 }
 _FENCE = re.compile(r"```[ \t]*(?:[A-Za-z0-9_+-]*[ \t]*\r?\n)?(.*?)```", re.DOTALL)
+_BULLET = re.compile(r"^\s*[-*•+]\s", re.MULTILINE)
+_CALLING = re.compile(r"\bagent\.\w+\(")
 _RECORDED = re.compile(r"agent\.(\w+)\((.*)\)", re.DOTALL)
 
 
@@ -46,6 +57,73 @@ def recorded_call(text: str) -> Call | None:
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
     return Call(match[1], argument) if isinstance(argument, str) else None
+
+
+def read_block(reply: str) -> str:
+    """The block of calls in a reply: what is fenced, a tool call for each line, or lines of calls
+    without a fence.
+
+    A fenced block without calls counts where there is no other. Raises UnreadableReplyError where
+    there is none, and for two that differ.
+    """
+    text = visible_text(reply)
+    blocks = [
+        block for block in map(str.strip, (found[1] for found in _FENCE.finditer(text))) if block
+    ]
+    calling = [block for block in blocks if _CALLING.search(block) and not _tool_block(block)]
+    if (
+        block := one_answer(calling) or (blocks[0] if blocks and not _tool_block(text) else "")
+    ) != "":
+        return _without_prompt(block)
+    if (written := _tool_block(text)) or (written := "" if "```" in text else _bare_lines(text)):
+        return written
+    raise UnreadableReplyError(
+        "the reply has no block of calls: write them between triple back-ticks"
+    )
+
+
+def _without_prompt(block: str) -> str:
+    """A block without the marks of an interpreter."""
+    return re.sub(r"^>>> ?", "", block, flags=re.MULTILINE)
+
+
+def _tool_block(text: str) -> str:
+    """The calls of a reply in JSON or XML, a line each, or the code that such a reply holds; empty
+    without any.
+    """
+    lines = list[str]()
+    for call in tool_calls(text):
+        name = call.name.rpartition(".")[2]
+        if name in METHODS and len(values := call.values()) == 1:
+            lines.append(str(Call(name, values[0])))
+        elif _CALLING.match(call.name):
+            lines.append(call.name)
+        elif isinstance(
+            code := call.get("code", "python", "source", "script"), str
+        ) and _CALLING.search(code):
+            lines.append(code)
+    codes = (
+        str(value["code"])
+        for value in json_values(text)
+        if isinstance(value, dict) and "code" in value
+    )
+    return "\n".join(lines) or next((code for code in codes if _CALLING.search(code)), "")
+
+
+def _bare_lines(text: str) -> str:
+    """The lines that are calls, where the reply has no fence: each on its own, whatever marks a
+    list.
+    """
+    lines = [plain_line(line).strip() for line in text.splitlines()]
+    calls = [line for line in lines if _CALLING.match(line)]
+    whole = "\n".join(line for line in text.splitlines() if line.strip())
+    for block in ([] if _BULLET.search(whole) else [whole]) + ["\n".join(calls)]:
+        try:
+            ast.parse(block)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        return block if calls else ""
+    return ""
 
 
 def first_block(reply: str) -> str:

@@ -15,10 +15,10 @@ import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -27,19 +27,29 @@ from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageErro
 from prill.io.store import read_trajectories
 from prill.models.calls import get_limits
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
-from prill.papers.answers import said_by
+from prill.papers.answers import is_trained, said_by
 from prill.papers.embedders import Embedder, make_embedder
 from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.mind2web.pages.steps import Marking, describe_step, read_said, said
+from prill.papers.mind2web.pages.steps import Marking, describe_step, said
 from prill.papers.mind2web.pages.tree import RecordedPage
+from prill.papers.replies import (
+    ReplyCounts,
+    UnreadableReplyError,
+    ask_readable,
+    one_answer,
+    tool_calls,
+    visible_text,
+)
 from prill.papers.synapse.memory import EXEMPLARS, Exemplar, ExemplarMemory, ExemplarTurn
 from prill.papers.synapse.prompting import count_tokens, until
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 _STOPS = ("Task:", "obs:")  # the paper's
-_BACKTICKS = re.compile(r"`([^`]*)`")
-_BARE = re.compile(r"(?:CLICK|SELECT|TYPE) \[\d+\](?: \[[^\]]+\])?")
+_SAID = re.compile(
+    r"\b(CLICK|SELECT|TYPE)\s*\[(?:id\s*=\s*)?(\d+)\](?: ?\[([^\]]+)\])?", re.IGNORECASE
+)
+_TICKED = re.compile(r"(`+)(?:\w+\n)?(.*?)\1", re.DOTALL)
 _FIXED = 0  # the seed that draws the exemplars that are the same for all tasks
 _PAST_SHOWN = 5  # actions that are told where trajectories are not shown
 
@@ -92,10 +102,17 @@ class RecordedSpec:
         ),
     ] = None
     step_match: Annotated[
-        Literal["parsed", "exact_text"],
-        Meta(description="a step is right when what it says is, or when its text is the same"),
-    ] = "parsed"
+        Literal["parsed", "exact_text"] | None,
+        Meta(
+            description="a step is right when what it says is, or when its text is the same "
+            "(default, as in the paper: parsed "
+            "for a trained model, exact_text for others)"
+        ),
+    ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 100
+    repair: Annotated[
+        bool, Meta(description="a reply without an action is asked for once more, with the error")
+    ] = False
 
 
 class RecordedSynapse:
@@ -127,11 +144,19 @@ class RecordedSynapse:
         self._nearest: list[Exemplar] | None = None
         self._seen: list[PageState] = []
         self._task = Task(goal="")
+        self._replies = ReplyCounts()
 
     @property
     def marking(self) -> Marking:
         """How the paper marks its steps."""
-        return Marking("synapse", self.spec.k_current, self.spec.step_match)
+        usual: Literal["parsed", "exact_text"] = (
+            "parsed" if is_trained(self.model) else "exact_text"
+        )
+        return Marking("synapse", self.spec.k_current, self.spec.step_match or usual)
+
+    def usual_settings(self, environment: str) -> dict[str, Any]:
+        """How the paper marks the steps of such a model."""
+        return {"step_match": self.marking.step_match}
 
     @property
     def memory(self) -> ExemplarMemory:
@@ -149,6 +174,11 @@ class RecordedSynapse:
     def reset(self, task: Task) -> None:
         """Begin a new episode."""
         self._task, self._seen, self._nearest = task, [], None
+        self._replies = ReplyCounts()
+
+    def report(self) -> dict[str, Any]:
+        """How many replies of this episode could not be read."""
+        return self._replies.report()
 
     async def act(self, observation: Observation) -> Step:
         """The next step. Raises NoEvidenceError for what is no state of a recorded page, InputError
@@ -173,17 +203,14 @@ class RecordedSynapse:
                 "The page and the earlier steps are too long for the model.",
             )
         messages = await self._request(current, window)
-        reply = until(
-            await said_by(
-                self.model, messages, max_tokens=self.spec.max_tokens, prompt=_system().hash
-            ),
-            *_STOPS,
-        )
-        return Step(
-            observation,
-            parse_action(reply, bare=self.spec.mode == "no_trajectory"),
-            reply.strip() or None,
-        )
+        ask = partial(said_by, self.model, max_tokens=self.spec.max_tokens, prompt=_system().hash)
+        try:
+            reply, action = await ask_readable(
+                ask, messages, parse_action, self._replies, repair=self.spec.repair
+            )
+        except UnreadableReplyError as problem:
+            return Step(observation, Action("none"), f"The reply could not be read: {problem}.")
+        return Step(observation, action, until(reply, *_STOPS).strip() or None)
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
         """The request at a recorded step, without exemplars, and the action that was recorded.
@@ -266,14 +293,39 @@ class RecordedSynapse:
         return (await get_limits(self.model)).window
 
 
-def parse_action(reply: str, *, bare: bool = False) -> Action:
-    """The action in a reply: the first text in back-ticks; with `bare`, without these too."""
-    found = _BACKTICKS.search(reply)
-    text = found[1] if found else ""
-    if not found and bare and (plain := _BARE.search(reply)):
-        text = plain[0]
-    operation, id, value = read_said(text)
-    return Action((operation or "none").lower(), text, target=id, value=value)
+def parse_action(reply: str) -> Action:
+    """The action in a reply: what stands in back-ticks, else anywhere, or a tool call.
+
+    Raises UnreadableReplyError where there is none, and for two that differ.
+    """
+    text = visible_text(until(reply, *_STOPS))
+    for spans in ([inside for _, inside in _TICKED.findall(text)], [text]):
+        found = [
+            (one[1].upper(), one[2], one[3] or "") for span in spans for one in _SAID.finditer(span)
+        ]
+        if (answer := one_answer(found, lambda one: _write(*one))) is not None:
+            operation, id, value = answer
+            return Action(operation.lower(), _write(*answer), target=id, value=value or None)
+    for call in tool_calls(text):
+        values = call.values()
+        if call.name in ("click", "select", "type") and values and values[0].isdecimal():
+            value = values[1] if len(values) > 1 and call.name != "click" else ""
+            return Action(
+                call.name,
+                _write(call.name.upper(), values[0], value),
+                target=values[0],
+                value=value or None,
+            )
+        if _SAID.search(call.name):
+            return parse_action(call.name)
+    raise UnreadableReplyError("the reply has no action, such as `CLICK [12]`")
+
+
+def _write(operation: str, id: str, value: str) -> str:
+    """The action as the paper has it; the value of a click, which has none, counts as it was
+    said.
+    """
+    return f"{operation} [{id}]" + (f" [{value}]" if value else "")
 
 
 def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:

@@ -317,6 +317,7 @@ def derive(
             file = type.normalized(load_table(source))
         except OptionError as error:
             raise UsageError(f"{source}: {error}", parameters=error.parameters) from None
+    words = _without_unnamed(type, argv, words)
     text = "\n".join((description, *(f"  {example}" for example in examples)))
     parser = Parser(prog=prog, description=text, epilog=epilog or None)
     parser.usage = _usage(prog, type, words)
@@ -351,6 +352,23 @@ def derive(
         ambiguous,
         [name.replace(".", "__") for name in words.positional],
     ), argv
+
+
+def _without_unnamed(type: type[Config], argv: Sequence[str], words: Words) -> Words:
+    """Without the first place for a word where that may be left out, and the first word is a file
+    instead of a name.
+    """
+    first = config_options(type)[words.positional[0]] if words.positional else None
+    part = inner_config(first.type) if first is not None and not first.required else None
+    if (
+        part is None
+        or not issubclass(part, PartConfig)
+        or not argv
+        or part.knows(argv[0])
+        or not Path(argv[0]).exists()
+    ):
+        return words
+    return replace(words, positional=words.positional[1:])
 
 
 def _list_files(type: type[Config], words: Words) -> tuple[str, ...]:

@@ -156,6 +156,13 @@ class PartConfig(ABC):
         return {}
 
     @classmethod
+    def knows(cls, name: str) -> bool:
+        """Whether a word can be a name. On a command line, one that cannot stands for what comes
+        next.
+        """
+        return True
+
+    @classmethod
     def names_with(cls, option: str) -> list[str]:
         """Lists the names whose objects have an option, for messages.
 

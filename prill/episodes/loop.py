@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from prill.errors import BudgetSpentError, EnvironmentFailedError, UnscoredError
 from prill.io.lines import valid_unicode
-from prill.protocols import Environment, Locator, Policy
+from prill.protocols import Environment, Locator, Policy, ReportingAgent
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 _T = TypeVar("_T", Action, Observation)
@@ -55,13 +55,14 @@ async def run_episode(
         the steps so far and `error` says why. `metadata["ended_by"]` is agent, environment,
         max_steps, early_stop or error; `metadata["stopped"]` is the reason of an early stop;
         `metadata["unscored"]` is why the agent's model gave no action, as in verdicts (`budget`,
-        `timeout`, …); `metadata["date"]` is when the episode began, in UTC.
+        `timeout`, …); `metadata["date"]` is when the episode began, in UTC; what a `ReportingAgent`
+        says of it is there, too.
 
     Raises:
         EndpointError: The agent's model cannot be used at all.
         UsageError: The policy or the environment cannot be used for this task.
     """
-    metadata = {"date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    metadata: dict[str, Any] = {"date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
     record = Trajectory(id=id, task=task, agent=agent, metadata=metadata)
     ended_by, stopped = "max_steps", None
     steps: list[Step] = []
@@ -108,6 +109,8 @@ async def run_episode(
             replace(record, final=None, error=f"the episode took more than {timeout:g} s"),
             "error",
         )
+    if isinstance(policy, ReportingAgent):
+        metadata |= policy.report()
     return replace(
         record,
         metadata=metadata

@@ -40,6 +40,8 @@ _FIELDS: dict[type, frozenset[str]] = {
 }
 _encoder = msgspec.json.Encoder()
 _log = logging.getLogger("prill.io.store")
+# of a line that stands for a record of another format: why that could not be read
+_UNREADABLE = "unreadable"
 OnError = Literal["raise", "skip", "yield"]  # what is done with a line that is no trajectory
 _T = TypeVar("_T")
 _R = TypeVar("_R", Trajectory, LabelRecord)
@@ -175,6 +177,8 @@ def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
         raise InputError(line_fault(data, error, Trajectory)) from None
     if not isinstance(record, dict):
         raise InputError(f"expected a JSON object, got {type(record).__name__}")
+    if isinstance(problem := record.get(_UNREADABLE), str) and "task" not in record:
+        raise InputError(problem)
     extras: dict[str, Any] = {}
     move_extras(record, Trajectory, "", extras)
     try:
@@ -205,6 +209,13 @@ def list_screenshots(trajectory: Trajectory) -> list[tuple[str, str]]:
 def encode(record: object) -> bytes:
     """One line: the record as JSON, with the newline."""
     return _encoder.encode(record) + b"\n"
+
+
+def encode_bad_line(item: BadLine) -> bytes:
+    """One line of a trajectory file that stands for a broken record of another format: it is read
+    as one with that problem.
+    """
+    return encode({"id": item.id, _UNREADABLE: item.message})
 
 
 def encode_trajectory(trajectory: Trajectory, root: Path) -> bytes:

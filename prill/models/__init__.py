@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from prill.models.client import OpenAIModel
     from prill.models.embedded import EmbeddedModel
     from prill.models.local.model import LocalModel
+    from prill.models.local.torchvision import mend_torchvision
     from prill.models.registry import make_model
     from prill.models.replies import WordFormat
     from prill.models.vllm import VLLMModel
@@ -24,6 +25,7 @@ __all__ = [
     "VLLMModel",
     "WordFormat",
     "make_model",
+    "mend_torchvision",
 ]
 _HOMES = {
     "EmbeddedModel": "embedded",
@@ -32,5 +34,6 @@ _HOMES = {
     "VLLMModel": "vllm",
     "WordFormat": "replies",
     "make_model": "registry",
+    "mend_torchvision": "local.torchvision",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

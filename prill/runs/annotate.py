@@ -21,10 +21,18 @@ from prill.captioner.files import Choice
 from prill.captioner.training import DECISIONS
 from prill.config.registry import OptionError
 from prill.config.values import Config
+from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.io.outputs import check_output, expect_place
 from prill.io.store import read_labels, read_verdicts
-from prill.runs.base import opened_folders, wait_for
+from prill.runs.base import (
+    FormatOption,
+    GoalOption,
+    GoalsOption,
+    Recordings,
+    opened_folders,
+    wait_for,
+)
 from prill.types import LabelRecord
 from prill.ui.annotate.captions import CaptionSite, open_site
 from prill.ui.annotate.label_log import SOURCE, LabelLog
@@ -38,6 +46,9 @@ _MAX_NAME = 200  # characters; it stands on every line of the label file
 # Fields that are about trajectories, and not about captions.
 _OF_TRAJECTORIES = (
     "trajectories",
+    "format",
+    "goal",
+    "goals",
     "earlier",
     "verdicts",
     "seed",
@@ -54,9 +65,7 @@ class AnnotateConfig(Config):
     decides about captions.
     """
 
-    trajectories: Annotated[
-        Sequence[str | Path], Meta(description="trajectory files or folders")
-    ] = ()
+    trajectories: Recordings = ()
     annotator: Annotated[str, Meta(description="whose labels these are")]
     output: Annotated[
         str | Path | None,
@@ -65,6 +74,9 @@ class AnnotateConfig(Config):
             "next to the file)"
         ),
     ] = None
+    format: FormatOption = None
+    goal: GoalOption = None
+    goals: GoalsOption = None
     captions: Annotated[
         str | Path | None,
         Meta(
@@ -244,6 +256,47 @@ async def annotate_async(
     """
     if config.captions is not None:
         return await _captions(config, stop, opened)
+    check_output(config.decisions, "labels", config.trajectories, continued=True)
+    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
+        paths,
+        _,
+    ):
+        return await _labelled(config.but(trajectories=paths), stop, opened)
+
+
+def annotate(
+    config: AnnotateConfig, *, opened: Callable[[Opened], object] = _log_address
+) -> AnnotateResult:
+    """Serves the page for labels until it is interrupted (Ctrl-C).
+
+    In a notebook use `annotate_async`, which leaves the notebook free, and set its `stop` to end
+    it.
+
+    Args:
+        config: What is labelled, by whom, and where the labels go.
+        opened: Called with the page's address once it can be opened; by default the address is
+            logged.
+
+    Returns:
+        What was decided.
+
+    Raises:
+        UsageError: A file cannot be read or written, or the port is in use.
+    """
+
+    async def until_interrupted() -> AnnotateResult:
+        stop = asyncio.Event()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        return await annotate_async(config, stop=stop, opened=opened)
+
+    return wait_for(until_interrupted)
+
+
+async def _labelled(
+    config: AnnotateConfig, stop: asyncio.Event, opened: Callable[[Opened], object]
+) -> AnnotateResult:
     trajectories = opened_folders(config.trajectories)
     output = config.decisions
     expect_place(output, "labels, which are continued,")
@@ -275,36 +328,6 @@ async def annotate_async(
                 pairs=session.pairs,
                 broken=len(worklist.broken),
             )
-
-
-def annotate(
-    config: AnnotateConfig, *, opened: Callable[[Opened], object] = _log_address
-) -> AnnotateResult:
-    """Serves the page for labels until it is interrupted (Ctrl-C).
-
-    In a notebook use `annotate_async`, which leaves the notebook free, and set its `stop` to end
-    it.
-
-    Args:
-        config: What is labelled, by whom, and where the labels go.
-        opened: Called with the page's address once it can be opened; by default the address is
-            logged.
-
-    Returns:
-        What was decided.
-
-    Raises:
-        UsageError: A file cannot be read or written, or the port is in use.
-    """
-
-    async def until_interrupted() -> AnnotateResult:
-        stop = asyncio.Event()
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        return await annotate_async(config, stop=stop, opened=opened)
-
-    return wait_for(until_interrupted)
 
 
 async def _captions(

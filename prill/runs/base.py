@@ -14,6 +14,8 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 
 from msgspec import Meta
 
+from prill.datasets.formats import FormatLike
+from prill.datasets.recordings import is_native
 from prill.errors import InputError, UsageError
 from prill.io.kinds import trajectory_files
 from prill.io.lines import is_stream, read_lines
@@ -28,10 +30,28 @@ from prill.transcripts import transcript_folder
 P = ParamSpec("P")
 R = TypeVar("R")
 log = logging.getLogger("prill.runs")
-# As an option of runs.
+# As options of runs.
 TrajectoryFiles = Annotated[
     Sequence[str | Path],
     Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -"),
+]
+Recordings = Annotated[
+    Sequence[str | Path],
+    Meta(
+        description="trajectory files (.jsonl, .jsonl.gz), other tools' recordings, folders of "
+        "these, or -"
+    ),
+]
+FormatOption = Annotated[
+    FormatLike | None,
+    Meta(description="format of the recordings (default: recognised by their content)"),
+]
+GoalOption = Annotated[
+    str | None, Meta(description="the agent's goal, for recordings that have none")
+]
+GoalsOption = Annotated[
+    str | Path | None,
+    Meta(description="file of such goals: a JSON object, id to goal, or lines with id and goal"),
 ]
 
 
@@ -126,6 +146,8 @@ def count_trajectories(paths: Iterable[str | Path], limit: int | None = None) ->
     where the run will fail.
     """
     try:
+        if not all(map(is_native, paths)):  # recordings are counted as they are read
+            return 0
         return count_lines(map(str, trajectory_files(list(map(str, paths)))), limit)
     except UsageError:
         return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,7 +17,14 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.datasets.convert import ConversionReport
 from prill.datasets.convert import convert as write_converted
-from prill.datasets.formats import FORMATS, FormatConfig, FormatLike, open_recording
+from prill.datasets.formats import FORMATS, FormatConfig, FormatLike, format_of, open_recording
+from prill.datasets.recordings import (
+    Recording,
+    expect_trajectories,
+    opened_recordings,
+    read_goals,
+    recording_format,
+)
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
 from prill.io.kinds import Kind, jsonl_files
@@ -26,7 +34,7 @@ from prill.io.store import UniqueIds
 from prill.io.tables import Table, printable, table
 from prill.io.truth import SourceOption, TruthOption
 from prill.io.verdict_log import Merged, merge_verdicts
-from prill.runs.base import asynchronous
+from prill.runs.base import FormatOption, GoalOption, GoalsOption, asynchronous
 
 _SHOWN = 20
 _MAX_NAMES = 5
@@ -202,9 +210,13 @@ class CheckConfig(Config):
         Sequence[str | Path],
         Meta(
             description="trajectories, labels or verdicts (.jsonl, .jsonl.gz), folders of them "
-            "(and folders of these), or -"
+            "(and folders of these), other "
+            "tools' recordings, or -"
         ),
     ] = ()
+    format: FormatOption = None
+    goal: GoalOption = None
+    goals: GoalsOption = None
     images: Annotated[
         bool, Meta(description="open every image instead of looking whether it is there")
     ] = False
@@ -278,10 +290,27 @@ def check(config: CheckConfig, *, progress: Callable[[], object] = lambda: None)
 
     Returns:
         A report of each file, or the schema.
+
+    Raises:
+        UsageError: Several formats know a recording, or nothing in it could be read.
     """
     if config.schema is not None:
         return CheckResult((), schema(config.schema))
-    return CheckResult(tuple(_checked(list(map(str, config.files)), config.images, progress)))
+    reports: list[FileReport] = []
+    with closing(UniqueIds()) as named:
+        for path in map(str, config.files):
+            if recording_format(path, config.format) is None:
+                reports += _checked(path, config.images, named, progress)
+                continue
+            with opened_recordings([path], config.format, config.goal, config.goals) as (
+                _,
+                recordings,
+            ):
+                reports += [
+                    _check_recording(recording, config.images, named, progress)
+                    for recording in recordings
+                ]
+    return CheckResult(tuple(reports))
 
 
 check_async = asynchronous(check)
@@ -289,21 +318,37 @@ check_async = asynchronous(check)
 
 
 def _checked(
-    paths: Sequence[str], images: bool, progress: Callable[[], object]
+    path: str, images: bool, named: UniqueIds, progress: Callable[[], object]
 ) -> Iterator[FileReport]:
     """A report of each file. What is named together is judged together, so an id must not come
     again in it; folders in a folder are runs of their own.
     """
-    with closing(UniqueIds()) as named:
-        for path in paths:
-            own = jsonl_files(path) if os.path.isdir(path) else [path]
-            below = [] if own else list(_below(path))
-            for file in own if own or below else [path]:
-                yield check_file(file, decode_images=images, ids=named, progress=progress)
-            for files in below:
-                with closing(UniqueIds()) as ids:
-                    for file in files:
-                        yield check_file(file, decode_images=images, ids=ids, progress=progress)
+    own = jsonl_files(path) if os.path.isdir(path) else [path]
+    below = [] if own else list(_below(path))
+    for file in own if own or below else [path]:
+        yield check_file(file, decode_images=images, ids=named, progress=progress)
+    for files in below:
+        with closing(UniqueIds()) as ids:
+            for file in files:
+                yield check_file(file, decode_images=images, ids=ids, progress=progress)
+
+
+def _check_recording(
+    recording: Recording, images: bool, named: UniqueIds, progress: Callable[[], object]
+) -> FileReport:
+    """The report of a recording in another format; what is wrong is told by the places in it."""
+    report = check_file(recording.file, decode_images=images, ids=named, progress=progress)
+    source, line = (
+        str(recording.source),
+        re.compile(rf"{re.escape(str(recording.file))}(?::\d+)?: "),
+    )
+    report.path = source
+    report.problems = [
+        line.sub("", problem).replace(str(recording.file.parent), source)
+        for problem in report.problems
+    ]
+    report.notes = [f"read as {recording.format}"]
+    return report
 
 
 def _below(folder: str) -> Iterator[list[str]]:
@@ -339,18 +384,20 @@ class ConvertConfig(Config):
     """
 
     format: Annotated[
-        FormatLike,
+        FormatLike | None,
         Meta(
             description="; ".join(
                 f"{name}: {entry.what}" for name, entry in FORMATS.entries.items()
             )
-            + "; or file.py:function of your own"
+            + "; or file.py:function of your own (default: recognised by the content)"
         ),
-    ]
+    ] = None
     source: Annotated[str | Path, Meta(description="folder or file in that format")]
     output: Annotated[
         str | Path, Meta(description="folder for trajectories.jsonl, labels.jsonl and images/")
     ]
+    goal: GoalOption = None
+    goals: GoalsOption = None
 
 
 @dataclass(frozen=True)
@@ -419,16 +466,16 @@ def convert(
         The counts, and what is wrong with each record that was left out.
 
     Raises:
-        UsageError: The folder is in use, the format lacks an option, or no trajectory could be
-            read.
+        UsageError: The folder is in use, the format lacks an option or is not told by the content,
+            or no trajectory could be read.
+        InputError: The file of goals is broken.
     """
     expect_place(config.output, "a folder")
-    trajectories, labels = open_recording(config.format, config.source)
+    format = config.format if config.format is not None else format_of(config.source)
+    goals = read_goals(config.goals) if config.goals is not None else {}
+    trajectories, labels = open_recording(format, config.source, goal=config.goal, goals=goals)
     report = write_converted(trajectories, labels, Path(config.output), progress)
-    if not report.trajectories:
-        name = config.format.name if isinstance(config.format, FormatConfig) else config.format
-        problems = "".join(f"\nleft out: {problem}" for problem in report.problems[:_SHOWN])
-        raise UsageError(f"{config.source}: no trajectory of format {name} could be read{problems}")
+    expect_trajectories(config.source, str(FormatConfig.read(format, "format").name), report)
     return ConvertResult(str(config.output), report)
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from prill.config.values import Config
+from prill.datasets.recordings import opened_recordings
 from prill.episodes.run_folder import LABELS
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.io.checksums import Checksums
@@ -22,7 +23,14 @@ from prill.io.outputs import check_output, is_stdout
 from prill.io.store import TrajectoryReader, read_labels
 from prill.io.truth import SourceOption, TruthOption
 from prill.refine.outcomes import LESSONS, RESULTS, SETTINGS, VERDICTS, read_lessons, read_results
-from prill.runs.base import TrajectoryFiles, asynchronous, opened_folders
+from prill.runs.base import (
+    FormatOption,
+    GoalOption,
+    GoalsOption,
+    Recordings,
+    asynchronous,
+    opened_folders,
+)
 from prill.ui.report.entries import Retry, read_judges
 from prill.ui.report.page import ReportSummary, write_report
 
@@ -36,7 +44,7 @@ class ReportConfig(Config):
     labels.
     """
 
-    trajectories: TrajectoryFiles
+    trajectories: Recordings
     output: Annotated[str | Path, Meta(description="the page to write, such as report.html; or -")]
     verdicts: Annotated[
         Sequence[str | Path], Meta(description="verdict files: the judges, side by side")
@@ -44,8 +52,15 @@ class ReportConfig(Config):
     labels: Annotated[Sequence[str | Path], Meta(description="label files")] = ()
     source: SourceOption = None
     truth: TruthOption = "majority"
+    format: FormatOption = None
+    goal: GoalOption = None
+    goals: GoalsOption = None
     embed: Annotated[
-        bool, Meta(description="put the images into the page instead of linking to them")
+        bool,
+        Meta(
+            description="put the images into the page instead of linking to them; those of "
+            "recordings always are"
+        ),
     ] = False
     transcripts: Annotated[bool, Meta(description="show what models were asked and answered")] = (
         True
@@ -163,6 +178,28 @@ def report(
         UsageError: The configuration cannot be carried out, or nothing could be read.
     """
     config, retries = _with_retries(config)
+    check_output(
+        config.output,
+        "a report",
+        [*config.trajectories, *config.verdicts, *config.labels, *config.calibration],
+    )
+    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
+        paths,
+        recordings,
+    ):
+        config = config.but(trajectories=paths, embed=config.embed or bool(recordings))
+        return _written(config, retries, progress)
+
+
+report_async = asynchronous(report)
+"""`report` in a thread, for a program that has an event loop: the same parameters, to be
+awaited.
+"""
+
+
+def _written(
+    config: ReportConfig, retries: Mapping[str, Retry] | None, progress: Callable[[int], object]
+) -> ReportResult:
     trajectories = opened_folders(config.trajectories)
     inputs = [*trajectories, *config.verdicts, *config.labels, *config.calibration]
     check_output(config.output, "a report", inputs)
@@ -189,12 +226,6 @@ def report(
     streamed = is_stdout(config.output) or is_stream(config.output)
     size = None if streamed else Path(config.output).stat().st_size
     return ReportResult(str(config.output), size, len(judges), summary, config.embed)
-
-
-report_async = asynchronous(report)
-"""`report` in a thread, for a program that has an event loop: the same parameters, to be
-awaited.
-"""
 
 
 def _with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry] | None]:

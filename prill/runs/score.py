@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated, Any, overload
 from msgspec import Meta
 
 from prill.config.values import Config, get_name
+from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.evaluators.combine import Savings, cascade_inside, savings
 from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike, make_run_judge
@@ -24,7 +26,10 @@ from prill.io.tables import Verdicts
 from prill.models.registry import ModelConfig, ModelLike
 from prill.protocols import Evaluator
 from prill.runs.base import (
-    TrajectoryFiles,
+    FormatOption,
+    GoalOption,
+    GoalsOption,
+    Recordings,
     VerdictFile,
     kept_transcripts,
     opened_folders,
@@ -52,7 +57,7 @@ class ScoreConfig(Config):
     continues.
     """
 
-    trajectories: TrajectoryFiles
+    trajectories: Recordings
     output: Annotated[
         str | Path, Meta(description="verdict file; a run that was stopped resumes there; or -")
     ]
@@ -65,6 +70,9 @@ class ScoreConfig(Config):
     budget_usd: Annotated[
         float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
     ] = None
+    format: FormatOption = None
+    goal: GoalOption = None
+    goals: GoalsOption = None
     concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
     processes: Annotated[int, Meta(ge=1, description="processes that judge a shard each")] = 1
     engine: Annotated[
@@ -148,9 +156,11 @@ async def _score_files(
         UsageError: The configuration cannot be carried out, or nothing could be read.
         EndpointError: The model's endpoint takes no call.
     """
-    trajectories = _prepared(config)
     engine = make_engine(config.engine) if config.engine is not None else None
-    with run_budget(config.budget_usd, file=str(config.output), begin_again=not config.resume):
+    with (
+        _opened(config) as trajectories,
+        run_budget(config.budget_usd, file=str(config.output), begin_again=not config.resume),
+    ):
         judge = make_run_judge(
             config.judge,
             model=config.model,
@@ -236,9 +246,11 @@ score = synchronous(score_async)
 
 def plan_score(config: ScoreConfig) -> RunPlan:
     """Plans the run: its work and model calls, without making any. Raises UsageError."""
-    trajectories = _prepared(config)
-    with run_budget(
-        config.budget_usd, file=str(config.output), begin_again=not config.resume, planned=True
+    with (
+        _opened(config) as trajectories,
+        run_budget(
+            config.budget_usd, file=str(config.output), begin_again=not config.resume, planned=True
+        ),
     ):
         judge = make_run_judge(
             config.judge,
@@ -281,10 +293,19 @@ def priced_model(judge: JudgeLike, model: ModelLike | None) -> tuple[str | None,
     ) else None
 
 
-def _prepared(config: ScoreConfig) -> list[str]:
-    trajectories = opened_folders(config.trajectories)
-    check_output(config.output, "verdicts", trajectories, continued=config.resume)
-    return trajectories
+@contextmanager
+def _opened(config: ScoreConfig) -> Iterator[list[str]]:
+    """The trajectory files; those of recordings in another format are there during the block
+    only.
+    """
+    check_output(config.output, "verdicts", config.trajectories, continued=config.resume)
+    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
+        paths,
+        _,
+    ):
+        trajectories = opened_folders(paths)
+        check_output(config.output, "verdicts", trajectories, continued=config.resume)
+        yield trajectories
 
 
 def _shard(config: ScoreConfig) -> Shard | None:

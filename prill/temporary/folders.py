@@ -57,3 +57,11 @@ def taken_over(folder: Path) -> Iterator[bool]:
         yield True
     finally:
         os.close(lock)
+
+
+def remove_abandoned(prefix: str) -> None:
+    """Removes the folders whose owners are dead."""
+    for folder in abandoned(prefix):
+        with taken_over(folder) as free:
+            if free:
+                shutil.rmtree(folder, ignore_errors=True)

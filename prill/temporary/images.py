@@ -132,14 +132,10 @@ def _own_folder() -> str:
     # Systems clear old folders for temporary files away, also from under a long run.
     if _folder is None or not _folder.path.exists():
         import atexit
-        import shutil
 
-        from prill.temporary.folders import TempFolder, abandoned, taken_over
+        from prill.temporary.folders import TempFolder, remove_abandoned
 
-        for folder in abandoned(_PREFIX):
-            with taken_over(folder) as free:
-                if free:
-                    shutil.rmtree(folder, ignore_errors=True)
+        remove_abandoned(_PREFIX)
         _folder = TempFolder(_PREFIX)
         atexit.register(_close, _folder, os.getpid())
     return str(_folder.path)

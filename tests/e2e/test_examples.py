@@ -88,16 +88,11 @@ def test_every_configuration_can_be_made(python: Path) -> None:
 def test_grpo_trains_with_a_judge() -> None:
     if not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl")):
         pytest.skip("not installed: pip install '.[train]'")
-    # The example as it is, after what makes torchvision importable beside a torch without CUDA.
-    program = (
-        "import runpy; from prill.models.local.torchvision import mend_torchvision; "
-        "mend_torchvision(); "
-        "runpy.run_path('examples/grpo_with_judge.py', run_name='__main__')"
-    )
     settings = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
     with MockServer() as server:
+        example = "examples/grpo_with_judge.py"
         lines = run(
-            sys.executable, "-c", program, "m", OPENAI_BASE_URL=server.base_url, **settings
+            sys.executable, example, "m", OPENAI_BASE_URL=server.base_url, **settings
         ).splitlines()
         assert server.stats().requests == 8
     steps = [line for line in lines if line.startswith("step")]

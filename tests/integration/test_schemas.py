@@ -94,7 +94,7 @@ REFUSED: list[tuple[Kind, object]] = [
 
 def is_valid(kind: Kind, record: object) -> bool:
     jsonschema = pytest.importorskip(
-        "jsonschema", reason="jsonschema is not installed: make test installs it"
+        "jsonschema", reason="jsonschema is not installed: make test-all installs it"
     )
     form = json.loads(schema(kind))
     jsonschema.Draft202012Validator.check_schema(form)

@@ -139,7 +139,7 @@ def test_pandas_keeps_null_apart_from_false() -> None:
 
 
 def test_arrow_keeps_null_apart_from_false() -> None:
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed: make test installs it")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: make test-all installs it")
     made = table(VERDICTS, LABELS)
     assert made.to_arrow().to_pylist() == made.to_rows()
     assert table([]).to_arrow().schema.field("success").type == "bool"
@@ -149,7 +149,7 @@ def test_a_hugging_face_set_holds_the_rows() -> None:
     try:
         import datasets.arrow_dataset  # noqa: F401
     except ImportError:
-        pytest.skip("Hugging Face's datasets is not installed: make test installs it")
+        pytest.skip("Hugging Face's datasets is not installed: make test-all installs it")
     made = table(VERDICTS, LABELS)
     assert list(made.to_datasets()) == made.to_rows()
 

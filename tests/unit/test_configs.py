@@ -60,10 +60,13 @@ WAYS: dict[str, list[Ways]] = {
         ),
         Ways(
             "a.jsonl -o v.jsonl --judge modular --captioner vlm --captioner.model m "
-            "--no-transcripts --processes 2",
+            "--no-transcripts --processes 2 "
+            "--format mind2web --format.scores s.pkl --goal tea",
             """
             trajectories = ["a.jsonl"]
             output = "v.jsonl"
+            goal = "tea"
+            format = {name = "mind2web", scores = "s.pkl"}
             transcripts = false
             processes = 2
             [judge]
@@ -78,6 +81,8 @@ WAYS: dict[str, list[Ways]] = {
                 judge={"name": "modular", "captioner": {"name": "vlm", "model": "m"}},
                 transcripts=False,
                 processes=2,
+                format=prill.FormatConfig("mind2web", scores="s.pkl"),
+                goal="tea",
             ),
         ),
     ],
@@ -547,6 +552,19 @@ WAYS: dict[str, list[Ways]] = {
         ),
         Ways("--schema labels", "schema = 'labels'", lambda: prill.CheckConfig(schema="labels")),
     ],
+    "export": [
+        Ways(
+            "v.jsonl w.jsonl --to inspect --recording run.eval -o out.eval",
+            "verdicts = ['v.jsonl', 'w.jsonl']\nto = 'inspect'\nrecording = 'run.eval'\noutput = "
+            "'out.eval'",
+            lambda: prill.ExportConfig(
+                verdicts=["v.jsonl", Path("w.jsonl")],
+                to="inspect",
+                recording="run.eval",
+                output=Path("out.eval"),
+            ),
+        ),
+    ],
     "convert": [
         Ways(
             "mind2web in -o out --scores s.pkl",
@@ -561,6 +579,13 @@ WAYS: dict[str, list[Ways]] = {
             "webarena in -o out",
             "format = 'webarena'\nsource = 'in'\noutput = 'out'",
             lambda: prill.ConvertConfig(format="webarena", source="in", output=Path("out")),
+        ),
+        Ways(
+            "tests -o out --goals g.json --goal tea",
+            "source = 'tests'\noutput = 'out'\ngoals = 'g.json'\ngoal = 'tea'",
+            lambda: prill.ConvertConfig(
+                source="tests", output="out", goals=Path("g.json"), goal="tea"
+            ),
         ),
     ],
     "agree": [

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import hashlib
+import logging
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Literal, TypeVar
@@ -25,7 +27,7 @@ from msgspec import Meta
 
 from prill.errors import UnparsableError, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt
-from prill.papers.answers import said_by
+from prill.papers.answers import is_trained, said_by
 from prill.papers.embedders import make_embedder
 from prill.papers.mind2web.mindact.forms import (
     PACKAGE,
@@ -57,10 +59,13 @@ from prill.papers.mind2web.pages.tree import (
     Ids,
     RecordedPage,
 )
+from prill.papers.replies import ReplyCounts, UnreadableReplyError, ask_readable
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
+log = logging.getLogger("prill.papers")
 _PART_TOKENS = 512  # of a trained model (Self-MAP's code)
+_TRAINED_TOKENS, _PROMPTED_TOKENS = 50, 256  # of an answer; chat models give a reason first
 _MAX_PAGES = 32  # kept parsed: those of a conversation
 _T = TypeVar("_T")
 RationaleModel = Annotated[
@@ -126,11 +131,13 @@ class MindActSpec:
         Path | None, Meta(description="JSON-lines file that keeps instructions that stand alone")
     ] = None
     prompted: Annotated[
-        bool,
+        bool | None,
         Meta(
-            description="for a chat model: with three examples; else for one trained on this form"
+            description="for a chat model: with three examples; else for one trained on this form "
+            "(default: trained for local: "
+            "and adapters, prompted for others)"
         ),
-    ] = False
+    ] = None
     numbers: Annotated[
         bool,
         Meta(
@@ -168,7 +175,13 @@ class MindActSpec:
             "folder, else about)"
         ),
     ] = None
-    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one answer")] = 50
+    max_tokens: Annotated[
+        int | None, Meta(ge=1, description="tokens of one answer (default: 50; prompted: 256)")
+    ] = None
+    repair: Annotated[
+        bool,
+        Meta(description="an answer that cannot be read is asked for once more, with the error"),
+    ] = False
     neg_ratio: Annotated[
         float,
         Meta(ge=0, le=1, description="training: share of the draws without the right element"),
@@ -236,8 +249,9 @@ class MindAct:
             sentences_in(spec.rationales),
             sentences_in(spec.rewrites),
         )
-        self._wording = Wording(spec.form, spec.prompted, spec.numbers)
-        self._brackets: Brackets = "angle" if spec.prompted else "round"
+        self._put(not is_trained(model) if spec.prompted is None else spec.prompted)
+        if spec.prompted is not None and spec.prompted is is_trained(model):
+            _warn(model.name, spec.prompted)
         self._ids: Ids = "short" if spec.numbers else "none"
         self._recall = Recall(
             "none" if self._rewrites else spec.history,
@@ -251,19 +265,33 @@ class MindAct:
         self._views: dict[tuple[str, str | None, tuple[str, ...]], CandidateView] = {}
         self.reset(Task(goal=""))
 
+    def _put(self, prompted: bool) -> None:
+        """Chooses the form in which steps are put."""
+        self._prompted = prompted
+        self._wording = Wording(self.spec.form, prompted, self.spec.numbers)
+        self._brackets: Brackets = "angle" if prompted else "round"
+
+    def usual_settings(self, environment: str) -> dict[str, Any]:
+        """Which form steps have."""
+        return {"form": self.spec.form, "prompted": self._prompted}
+
     @property
     def marking(self) -> Marking:
         """How the paper marks steps of this form."""
         return Marking("multi-choice" if self.spec.form == "choice" else "generation")
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the prompts do."""
-        return self._prompt
+        """Differs when the prompts do, and by the form in which steps are put."""
+        return content_hash(self._prompt, "prompted") if self._prompted else self._prompt
 
     def reset(self, task: Task) -> None:
         """Begin a new episode: its draws follow from the task, the step and the seed."""
-        self._task, self._step = task, 0
+        self._task, self._step, self._replies = task, 0, ReplyCounts()
         self._memory = build_memory(task)
+
+    def report(self) -> dict[str, Any]:
+        """How many answers of this episode could not be read."""
+        return self._replies.report()
 
     async def act(self, observation: Observation) -> Step:
         """The next step.
@@ -293,14 +321,19 @@ class MindAct:
             messages = self._messages(
                 history, self._passage(view.text, task.goal, state, view.choices)
             )
-            answer = await said_by(
-                self.model, messages, max_tokens=self.spec.max_tokens, prompt=self._prompt
-            )
+            ask = partial(said_by, self.model, max_tokens=self._max_tokens, prompt=self._prompt)
+            read = partial(self._wording.read, choices=view.choices)
+            try:
+                answer, found = await ask_readable(
+                    ask, messages, read, self._replies, repair=self.spec.repair
+                )
+            except UnreadableReplyError as problem:  # passes its group only, as in the papers' code
+                answer, found = f"(unreadable: {problem})", None
             notes.append(
                 f"{' '.join(choice.id for choice in view.choices)}: "
                 f"{' '.join(clean(answer).split())}"
             )
-            if (found := self._wording.read(answer, view.choices)) is not None:
+            if found is not None:
                 picked = found
                 pool.append(found.id)
         # Where the last group was left without a winner, none before it counts: the rule of
@@ -326,6 +359,8 @@ class MindAct:
             NoEvidenceError: The state is not a recorded page.
             UnparsableError: The step has no candidates.
         """
+        if self._prompted and self.spec.prompted is None:
+            return self._taught.demonstrate(trajectory, index, draw=draw)
         step, spec = trajectory.steps[index], self.spec
         state = build_state(step.observation.text)
         page = self._page(state.page)
@@ -410,6 +445,10 @@ class MindAct:
         answer = self._wording.answer(choices, chosen, *to_operation(snippet.action), rationale=why)
         return self._wording.passage(view.text, snippet.instruction, None, choices, answer)
 
+    @property
+    def _max_tokens(self) -> int:
+        return self.spec.max_tokens or (_PROMPTED_TOKENS if self._prompted else _TRAINED_TOKENS)
+
     def _passage(
         self, text: str, goal: str, state: PageState, choices: Sequence[CandidateChoice]
     ) -> Passage:
@@ -417,18 +456,27 @@ class MindAct:
         return self._wording.passage(text, goal, past, choices)
 
     def _messages(self, history: Sequence[Passage], current: Passage) -> Sequence[Message]:
-        name = "prompted" if self.spec.prompted else "system"
+        name = "prompted" if self._prompted else "system"
         system = load_prompt(PACKAGE, name).fill({})["user"]
-        if not self.spec.prompted:
+        if not self._prompted:
             return self._window.trained(system, history, current)
         return self._window.chat(
             system, [self._wording.example(one) for one in examples()], history, current
         )
 
     @cached_property
+    def _taught(self) -> MindAct:
+        """The same agent as it teaches a model: in the form that such a model is asked in."""
+        other = copy.copy(self)
+        other.spec = replace(self.spec, prompted=False)
+        other.__dict__.pop("_window", None)
+        other._put(False)
+        return other
+
+    @cached_property
     def _window(self) -> Window:
         spec = self.spec
-        part = spec.part_tokens or (None if spec.prompted else _PART_TOKENS)
+        part = spec.part_tokens or (None if self._prompted else _PART_TOKENS)
         return Window(
             tokens_for(spec.tokenizer, self.model), part, spec.total_tokens, spec.truncate
         )
@@ -484,6 +532,24 @@ class SelfMAP(MindAct):
         rewrite_model: RewriteModel = None,
     ) -> None:
         super().__init__(model, spec, rationale_model=rationale_model, rewrite_model=rewrite_model)
+
+
+@cache
+def _warn(model: str, prompted: bool) -> None:
+    """Says, once for each model, that it is asked in the form that is not for it."""
+    if prompted:
+        log.warning(
+            "%s: a model of a folder or with an adapter is asked with examples (prompted), not as "
+            "it was trained",
+            model,
+        )
+    else:
+        log.warning(
+            "%s: a chat model is asked in the trained form (prompted=false), which never says how "
+            "to answer: its prose is "
+            "unreadable",
+            model,
+        )
 
 
 def _told_apart(

@@ -19,7 +19,10 @@ from typing import Literal
 import msgspec
 
 from prill.models.prompts import clean, load_prompt, quoted
+from prill.models.replies import excerpt
+from prill.papers.mind2web.mindact.chat import letter_in, read_chat, says_none
 from prill.papers.mind2web.pages.tree import CandidateChoice
+from prill.papers.replies import UnreadableReplyError, one_answer, visible_text
 from prill.types import Action
 
 PACKAGE = "prill.papers.mind2web.mindact"
@@ -33,6 +36,8 @@ _ELEMENT = re.compile(r"Element: *(.*?) *(?=Action: |\n|$)")
 _ACTION = re.compile(r"Action: *(CLICK|SELECT|TYPE)")
 _VALUE = re.compile(r"Value: *([^\n]*)")
 _ID = re.compile(r"\s?\bid=(\d+)")
+_LEAST_ALIKE = 0.5  # of a chat model's element and the best choice; below, it named none of them
+_NOBODY = CandidateChoice("", "none of them")
 _MARK, _FENCE = "###", "'''"  # what divides the parts of the trained form
 
 
@@ -167,21 +172,53 @@ class Wording:
         return f"Answer: {letter}." if self.prompted else f"{letter}."
 
     def read(self, answer: str, choices: Sequence[CandidateChoice]) -> Picked | None:
-        """What an answer chose; None where it chose nothing, or no choice that was offered."""
-        text = answer.rpartition("</think>")[2].strip()
-        if self.prompted:
-            text = re.split(r"\n\s*\n", text)[0]  # such models go on with an example of their own
-        choice = (
-            _written(text, choices, self.numbers)
-            if self.form == "generation"
-            else _lettered(text, choices)
-        )
-        if choice is None:
-            return None
-        operation, value = _ACTION.search(text), _VALUE.search(text)
-        return Picked(
-            choice.id, operation[1] if operation else "", value[1].strip() if value else ""
-        )
+        """What an answer chose; None where it says that none of the choices suits.
+
+        A model that was trained is read as the paper's code does; of a chat model, Markdown, JSON,
+        a reason before the answer and an example of its own behind it are allowed for.
+
+        Raises:
+            UnreadableReplyError: The answer names no choice that was offered, or two.
+        """
+        text = visible_text(answer)
+        if not self.prompted:
+            choice = (
+                _written(text, choices, self.numbers)
+                if self.form == "generation"
+                else _lettered(text, choices)
+            )
+            operation, value = _ACTION.search(text), _VALUE.search(text)
+            said = operation[1] if operation else "", value[1].strip() if value else ""
+            return None if choice is None else Picked(choice.id, *said)
+        reply = read_chat(text)
+        found = [self._chosen(one, choices) for one in reply.answers]
+        if (chosen := one_answer(found, lambda one: one.text)) is None:
+            raise UnreadableReplyError(
+                f"the reply has no line {'Element:' if self.form == 'generation' else 'Answer:'}"
+            )
+        return None if chosen is _NOBODY else Picked(chosen.id, reply.operation, reply.value)
+
+    def _chosen(self, said: str, choices: Sequence[CandidateChoice]) -> CandidateChoice:
+        """The choice that a chat model names. Raises UnreadableReplyError where there is none of
+        that name.
+        """
+        if says_none(said):
+            return _NOBODY
+        if self.form == "choice":
+            place = ord(letter_in(said)) - ord("B")
+            if place >= len(choices):
+                raise UnreadableReplyError(
+                    f"{excerpt(said)} is none of the choices A to {chr(ord('A') + len(choices))}"
+                )
+            return _NOBODY if place < 0 else choices[place]
+        bare = re.fullmatch(r"\W*(?:id\W*)?(\d+)\W*", said)
+        number = (_ID.search(said) or bare) if self.numbers else None
+        if number and int(number[1]) < len(choices):
+            return choices[int(number[1])]
+        near = [(_alike(said, choice.text), -i) for i, choice in enumerate(choices)]
+        if not near or max(near)[0] < _LEAST_ALIKE:
+            raise UnreadableReplyError(f"{excerpt(said)} is none of the elements that are offered")
+        return choices[-max(near)[1]]
 
     def example(self, example: FormExample) -> Passage:
         """The worked step in this form."""
@@ -192,6 +229,16 @@ class Wording:
         chosen = None if example.chosen is None else str(example.chosen)
         answer = self.answer(choices, chosen, example.operation, example.value)
         return self.passage(page, example.task, example.past, choices, answer)
+
+
+def _alike(said: str, text: str) -> float:
+    """How much an element as it was written is like one that was offered, by words and letters,
+    without marks.
+    """
+    one, other = (" ".join(re.findall(r"\w+", _ID.sub("", each).lower())) for each in (said, text))
+    if one and f" {one} " in f" {other} ":
+        return 1.0
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
 def to_operation(action: Action) -> tuple[str, str]:
@@ -206,20 +253,33 @@ def operation_lines(operation: str, value: str) -> list[str]:
 
 
 def _lettered(text: str, choices: Sequence[CandidateChoice]) -> CandidateChoice | None:
+    """The choice of a letter; None for A. Raises UnreadableReplyError without a letter, or for one
+    that was not offered.
+    """
     found = _ANSWER.search(text) or _LETTER.match(text)
-    place = ord(found[1]) - ord("B") if found else -1
-    return choices[place] if 0 <= place < len(choices) else None
+    if found is None:
+        raise UnreadableReplyError("the answer has no letter")
+    place = ord(found[1]) - ord("B")
+    if place >= len(choices):
+        raise UnreadableReplyError(
+            f"{found[1]} is none of the choices A to {chr(ord('A') + len(choices))}"
+        )
+    return None if place < 0 else choices[place]
 
 
 def _written(
     text: str, choices: Sequence[CandidateChoice], numbers: bool
 ) -> CandidateChoice | None:
-    """By its number where elements have some, else the choice whose text is most alike; of several
-    the first.
+    """By its number where elements have some, else the choice whose text is most alike, of several
+    the first; None for None.
+
+    Raises UnreadableReplyError where no element stands there.
     """
-    found = _ELEMENT.search(text)
-    if text.startswith(_NONE) or found is None or not found[1] or not choices:
+    if text.startswith(_NONE):
         return None
+    found = _ELEMENT.search(text)
+    if found is None or not found[1] or not choices:
+        raise UnreadableReplyError("the answer has no line Element:")
     number = _ID.search(found[1]) if numbers else None
     if number and int(number[1]) < len(choices):
         return choices[int(number[1])]

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from prill.actions.early_stop import EarlyStop
 from prill.config.registry import Option, OptionError, list_options
-from prill.config.values import Config, get_name
+from prill.config.values import Config, config_options, get_name
 from prill.emulators.settings import (
     EnvironmentConfig,
     EnvironmentLike,
@@ -41,7 +41,7 @@ from prill.policies.registry import (
     policies_with,
 )
 from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
-from prill.protocols import LanguageModel, Policy, SampledModel
+from prill.protocols import LanguageModel, Policy, PublishedAgent, SampledModel
 from prill.runs.base import run_budget
 from prill.runs.plan import EarlierAttempts, RunPlan, recorded_in, times
 from prill.runs.rollout.cases import Case, cases, read_plan
@@ -99,10 +99,21 @@ class EpisodesConfig(Config):
         int | None, Meta(ge=1, description="episodes at a time (default: 1, or one a device)")
     ] = None
     max_steps: Annotated[
-        int | None, Meta(ge=1, description="actions of an episode (default: the paper's for it)")
+        int | None,
+        Meta(
+            ge=1,
+            description="actions of an episode (default: the agent's "
+            "paper's, or the environment's)",
+        ),
     ] = None
     episode_timeout: Annotated[float, Meta(gt=0, description="seconds of an episode")] = 600.0
-    early_stop: Annotated[bool, Meta(description="stop an agent that repeats itself")] = True
+    early_stop: Annotated[
+        bool | None,
+        Meta(
+            description="stop an agent that repeats itself (default: yes, but for agents of "
+            "papers without it)"
+        ),
+    ] = None
     compare_text: Annotated[
         bool, Meta(description="other words in the same field are no repetition")
     ] = False
@@ -142,7 +153,8 @@ class PolicyPlan:
 
     `name` is what the configuration calls it. `plays` are the tasks that it can do; None: any.
     `page_text` is how it reads a page where the environment has several ways, `marking` how its
-    paper marks recorded steps. `asks_model`: calls are made for its steps.
+    paper marks recorded steps. `asks_model`: calls are made for its steps. `usual` are the settings
+    of its paper for this environment, and `options` those that it was given.
     """
 
     name: str
@@ -153,6 +165,8 @@ class PolicyPlan:
     page_text: str | None = None
     marking: object | None = None
     asks_model: bool = False
+    usual: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,6 +183,8 @@ class RolloutSession:
         rows: The episodes.
         early_stop: Stops an agent that repeats itself; None: nothing does.
         max_steps: Actions of an episode, at most.
+        settings: What holds of the settings that the agent's paper names, and the limits of an
+            episode.
         run: What tells this run from others in the same folder: its episodes have ids of their own.
     """
 
@@ -181,6 +197,7 @@ class RolloutSession:
     rows: Sequence[Case]
     early_stop: EarlyStop | None
     max_steps: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
     run: Sequence[object] = field(default=())
 
     def id(self, row: Case) -> str:
@@ -243,7 +260,6 @@ async def session(
     with run_budget(config.budget_usd, folder=output, planned=planned):
         environment, workers = config.place, config.workers or 1
         policy = config.policy if config.policy is not None else environment.usual_policy
-        max_steps = config.max_steps or environment.usual_steps
         if workers > _MAX_WORKERS:
             raise UsageError(
                 f"workers {workers}: each has an environment of its own; give at most "
@@ -268,6 +284,7 @@ async def session(
                 behaviours=behaviours,
             )
             listed = _listed_cases(plan, who)
+            environment = _as_usual(environment, who.usual)
             setting = environment.setting(
                 Playing(
                     images=Path(output) / "images",
@@ -282,9 +299,11 @@ async def session(
                 )
             )
         pool = Pool(setting.environments, patience=setting.patience)
-        stops = (
-            environment.stops_early and config.early_stop and who.name not in ("scripted", "replay")
+        max_steps = config.max_steps or who.usual.get("max_steps") or environment.usual_steps
+        wanted = (
+            who.usual.get("early_stop", True) if config.early_stop is None else config.early_stop
         )
+        stops = environment.stops_early and wanted and who.name not in ("scripted", "replay")
         early_stop = EarlyStop(compare_text=config.compare_text) if stops else None
         try:
             plays = range(first_play, first_play + attempts)
@@ -312,6 +331,11 @@ async def session(
                 rows[: config.limit],
                 early_stop,
                 max_steps,
+                _in_force(
+                    environment,
+                    who.usual,
+                    {"max_steps": max_steps, "early_stop": early_stop is not None},
+                ),
                 run,
             )
         finally:
@@ -319,6 +343,32 @@ async def session(
                 await pool.close()
             finally:
                 await setting.close()
+
+
+def _as_usual(environment: EnvironmentConfig, usual: Mapping[str, Any]) -> EnvironmentConfig:
+    """The environment with the settings of the agent's paper, where its configuration leaves them
+    open.
+    """
+    own = config_options(type(environment))
+    open_ones = {
+        key: value
+        for key, value in usual.items()
+        if key in own and getattr(environment, key) is None
+    }
+    return environment.but(**open_ones) if open_ones else environment
+
+
+def _in_force(
+    environment: EnvironmentConfig, usual: Mapping[str, Any], limits: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What holds of the settings that a paper names, as text or as they are."""
+    own = config_options(type(environment))
+    held = {
+        key: getattr(environment, key) if key in own else value
+        for key, value in usual.items()
+        if key not in limits
+    }
+    return {**limits, **held}
 
 
 def _calls(config: EpisodesConfig) -> int:
@@ -385,6 +435,7 @@ class EpisodePlan:
         usage: What an episode asks of models; None: nothing is known of it.
         recorded: What the folder holds.
         graded: The environment has an oracle.
+        settings: The settings of the agent's paper that hold.
     """
 
     episodes: int
@@ -399,6 +450,7 @@ class EpisodePlan:
     usage: Usage | None
     recorded: EarlierAttempts
     graded: bool
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, made: RolloutSession, attempts: int = 1) -> EpisodePlan:
@@ -429,6 +481,7 @@ class EpisodePlan:
             usage=recorded.usage if made.plan.asks_model else Usage(),
             recorded=recorded,
             graded=made.setting.oracle is not None,
+            settings=made.settings if made.plan.usual else {},
         )
 
     @property
@@ -451,9 +504,11 @@ class EpisodePlan:
         often = f", up to {self.attempts} times each" if self.attempts > 1 else ""
         done = f", {self.done} done" if self.done else ""
         what = f"{self.episodes} episodes of {self.tasks} tasks{often}{done}"
+        usual = {key: value for key, value in self.settings.items() if key != "max_steps"}
+        held = f", {settings_text(usual)}" if usual else ""
         return (
             f"play {what}, in {self.environment} by {self.agent}; at most {self.max_steps} "
-            "actions each"
+            f"actions each{held}"
         )
 
     def run_plan(self) -> RunPlan:
@@ -470,6 +525,14 @@ class EpisodePlan:
             usage=self.all_usage,
             most_seconds=self.most_seconds,
         )
+
+
+def settings_text(settings: Mapping[str, Any]) -> str:
+    """Words settings for people: `early_stop off, viewport 1920x1080`."""
+    return ", ".join(
+        f"{key} {('on' if value else 'off') if isinstance(value, bool) else as_text(value)}"
+        for key, value in settings.items()
+    )
 
 
 async def record_session(
@@ -555,6 +618,7 @@ def plan_policy(
     own = list_options(maker)
     options: dict[str, Any] = {} if made is not None else described.mapping()
     options.pop("name", None)
+    given_options = {key: value for key, value in options.items() if key in own and key != "model"}
     asks = asks_a_model(maker)
     given = {"behaviour": behaviours or None, "model": _name(model), "temperature": temperature}
     _refuse_foreign(name, own, given)
@@ -615,6 +679,8 @@ def plan_policy(
         getattr(one, "page_text", None),
         getattr(one, "marking", None),
         asked is not None,
+        one.usual_settings(environment.name) if isinstance(one, PublishedAgent) else {},
+        {key: as_text(value) for key, value in given_options.items()},
     )
 
 

@@ -10,6 +10,8 @@ import gzip
 import io
 import json
 import pickle
+import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -20,10 +22,12 @@ import pytest
 from hypothesis import given
 
 from prill.datasets.formats import FORMATS, agentoccam, agentrewardbench
+from prill.datasets.formats import opentelemetry as opentelemetry_format
 from prill.io.kinds import parse_object
 from prill.io.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 from tests.support.datasets import authors_release
+from tests.support.datasets.written.reading import WRITTEN
 from tests.support.fuzz.edits import (
     as_json,
     attempt,
@@ -40,8 +44,10 @@ from tests.unit.datasets.formats import (
     test_aitw,
     test_androidworld,
     test_atif,
+    test_messages,
     test_online_mind2web,
     test_openai_batch,
+    test_openai_responses,
     test_osworld,
     test_verifiers,
     test_webarena,
@@ -318,6 +324,97 @@ def atif(root: Path) -> Sample:
     return sample
 
 
+def messages(root: Path) -> Sample:
+    module = test_messages
+    calls = [
+        module.reply(module.uses(str(i), "computer", input))
+        for i, (input, _) in enumerate(module.ACTIONS)
+    ]
+    whole = [
+        module.USER,
+        *calls,
+        module.result("0", module.says("done"), module.image()),
+        module.reply(module.says("Bought.")),
+    ]
+    sample = Sample(root, stays=frozenset({"a", "c", "run"}))
+    sample.rows(
+        root / "runs.jsonl",
+        *({"id": id, "messages": whole, "tools": [module.COMPUTER]} for id in "abc"),
+    )
+    (root / "run.json").write_bytes(as_json(whole))
+    (root / "a" / "images").mkdir(parents=True)
+    sample.rows(root / "a" / "transcript.jsonl", *whole)
+    return sample
+
+
+def browser_use(root: Path) -> Sample:
+    root.mkdir()
+    old = json.loads((WRITTEN / "browser_use/old.json").read_bytes())
+    old["history"][0]["state_message"] = "<user_request>Buy tea</user_request>"
+    (root / "two.json").write_bytes(as_json(old))
+    history = json.loads((WRITTEN / "browser_use/long.json").read_bytes())["history"]
+    rows = [history[0], history[1], history[10]]
+    for row in rows:
+        row["state_message"] = "<user_request>Buy tea</user_request>" + row["state_message"][-400:]
+    one = {"history": [rows[0]]}
+    (root / "one.json").write_bytes(as_json(one))
+    (root / "three.json").write_bytes(as_json({"history": rows}))
+    sample = Sample(root, stays=frozenset({"one"}))
+    sample.json(root / "two.json")
+    sample.json(root / "three.json")
+    return sample
+
+
+def inspect(root: Path) -> Sample:
+    """A log whose entries are edited, one of an archive, and the archive itself."""
+    root.mkdir()
+    shutil.copy(WRITTEN / "inspect/old-broken.eval", root / "one.eval")
+    shutil.copy(WRITTEN / "inspect/old-broken.eval", root / "two.eval")
+    sample = Sample(root, stays=frozenset({"one/broken/1/1"}))
+    sample.bytes(root / "two.eval")
+    with zipfile.ZipFile(WRITTEN / "inspect/old-long.eval") as log:
+        (name,) = (name for name in log.namelist() if name.startswith("samples/"))
+        long = json.loads(log.read(name))
+    kept = {key: value for key, value in long.items() if key not in ("events", "scores")}
+    pool = {
+        "samples/a_epoch_1/messages/0.json": kept["messages"],
+        "samples/a_epoch_1/attachments/0.json": ["x"] * 9,
+    }
+    shell = {
+        "id": "a",
+        "epoch": 1,
+        "message_refs": [[0, 3], [5, 8]],
+        "target": "x",
+        "scores": {"s": {"value": {"x": "C"}}},
+    }
+
+    def packed(entries: dict[str, bytes]) -> bytes:
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, data in entries.items():
+                archive.writestr(name, data)
+        return file.getvalue()
+
+    def edited(change: bytes) -> bytes:
+        scored = {
+            **kept,
+            "scores": {"s": {"value": "C", "explanation": "so"}},
+            "limit": {"type": "time"},
+        }
+        entries: dict[str, bytes] = {name: as_json(value) for name, value in pool.items()}
+        entries["header.json"] = as_json(
+            {"eval": {"model": "m", "task": "t", "created": "2026-01-01T00:00:00+00:00"}}
+        )
+        entries["samples/long_epoch_1.json"] = as_json(scored)
+        entries["samples/a_epoch_1/sample.json"] = as_json(shell)
+        name = [*entries][change[-1] % len(entries)]
+        return packed({**entries, name: edited_json(json.loads(entries[name]), change)})
+
+    (root / "three.eval").write_bytes(packed({"header.json": b"{}"}))
+    sample.files.append((root / "three.eval", edited))
+    return sample
+
+
 def mind2web(root: Path) -> Sample:
     module = test_mind2web_format
     root.mkdir()
@@ -352,6 +449,68 @@ def openai_batch(root: Path) -> Sample:
     sample = Sample(root, stays=frozenset({"a", "c"}))
     sample.rows(root / "in.jsonl", *(test_openai_batch.request(name) for name in "abc"))
     sample.rows(root / "out.jsonl", *(test_openai_batch.reply(name, "Bought.") for name in "abc"))
+    return sample
+
+
+def openai_responses(root: Path) -> Sample:
+    module = test_openai_responses
+    sample = Sample(root, stays=frozenset({"a", "c", "run"}))
+    calls = [
+        module.call(*(action for action, _ in module.ACTIONS)),
+        module.shown(),
+        module.said("Bought."),
+    ]
+    sample.rows(
+        root / "runs.jsonl", *({**module.response(id, *calls), "input": "Buy tea"} for id in "abc")
+    )
+    (root / "run.json").write_bytes(as_json([module.USER, *calls]))
+    return sample
+
+
+def opentelemetry(root: Path) -> Sample:
+    root.mkdir()
+    for name in ("genai-long", "both-pictures", "openinference-short"):
+        shutil.copy(WRITTEN / f"otel/{name}.json", root)
+    sample = Sample(root)
+    (kept,) = (item.id for item in opentelemetry_format.load(root / "openinference-short.json"))
+    sample.stays = frozenset({kept})
+    sample.json(root / "genai-long.json")
+    sample.json(root / "both-pictures.json")
+    sample.rows(
+        root / "spans.jsonl",
+        *map(
+            json.loads, (WRITTEN / "otel/spans.jsonl").read_bytes().replace(b"0x", b"").splitlines()
+        ),
+    )
+    messages = [{"role": "user", "parts": [{"type": "text", "content": "Go"}]}]
+    event = {
+        "name": "gen_ai.evaluation.result",
+        "attributes": {"gen_ai.evaluation.score.value": 0.5},
+    }
+    held = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.input.messages": messages,
+        "gen_ai.output.messages": messages,
+    }
+    note = {"name": "x", "annotator_kind": "LLM", "result": {"score": 1.0}}
+    spans = [
+        {
+            "traceId": "t",
+            "spanId": "a",
+            "name": "a",
+            "startTimeUnixNano": 1,
+            "attributes": held,
+            "events": [event],
+        },
+        {
+            "traceId": "t",
+            "spanId": "b",
+            "attributes": {"openinference.span.kind": "EVALUATOR"},
+            "annotations": [note],
+        },
+    ]
+    (root / "flat.json").write_bytes(as_json({"data": spans}))
+    sample.json(root / "flat.json")
     return sample
 
 
@@ -431,9 +590,14 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "aitw": ("aitw", aitw),
     "androidworld": ("androidworld", androidworld),
     "atif": ("atif", atif),
+    "messages": ("messages", messages),
+    "browser-use": ("browser-use", browser_use),
+    "inspect": ("inspect", inspect),
     "mind2web": ("mind2web", mind2web),
     "online-mind2web": ("online-mind2web", online_mind2web),
     "openai-batch": ("openai-batch", openai_batch),
+    "openai-responses": ("openai-responses", openai_responses),
+    "opentelemetry": ("opentelemetry", opentelemetry),
     "osworld": ("osworld", osworld),
     "screenshots": ("screenshots", screenshots),
     "verifiers": ("verifiers", verifiers),

@@ -309,18 +309,56 @@ def read(kind: Kind, folder: Path) -> tuple[Any, str]:
         return None, str(error)
 
 
+State = dict[str, tuple[int, ...]]
+
+
+def state_of(folder: Path) -> State:
+    """What tells that a file was not touched since."""
+    found: State = {}
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not path.is_dir():
+            facts = path.lstat()
+            found[str(path.relative_to(folder))] = (
+                facts.st_ino,
+                facts.st_mtime_ns,
+                facts.st_size,
+                facts.st_mode,
+            )
+        else:
+            found[str(path.relative_to(folder))] = ()
+    return found
+
+
+def restore(copy: Path, folder: Path, before: State) -> State:
+    """Makes the copy equal to the folder again: a tenth of the work of another copy."""
+    after = state_of(copy)
+    if after == before:
+        return before
+    for name in sorted(after, reverse=True):  # what is in a folder comes before it
+        path = copy / name
+        if after[name] != before.get(name) and (path.is_symlink() or not path.is_dir()):
+            path.unlink()
+        elif name not in before or before[name] != after[name]:
+            path.rmdir()
+    for name in sorted(before):
+        if after.get(name) != before[name]:
+            path = copy / name
+            path.mkdir() if before[name] == () else shutil.copy2(folder / name, path)
+    return state_of(copy)
+
+
 def wrong(kind: Kind, folder: Path, expected: Any, scratch: Path) -> Iterator[str]:
     """The damages that neither leave the figures nor name the file."""
-    for number, (what, names, damage) in enumerate(damages(folder)):
-        copy = scratch / str(number) / "run"
-        shutil.copytree(folder, copy)
+    copy = shutil.copytree(folder, scratch / "copy" / "run")
+    state = state_of(copy)
+    for what, names, damage in damages(folder):
         damage(copy)
         figures, error = read(kind, copy)
         if error and not any(Path(name).name in error for name in names):
             yield f"{what}: names none of its files: {error}"
         elif not error and figures != expected:
             yield f"{what}: other figures, and no error"
-        shutil.rmtree(copy.parent)
+        state = restore(copy, folder, state)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -157,16 +157,20 @@ def test_score_file_orders_candidates(tmp_path: Path, name: str) -> None:
     assert isinstance(lacking, BadLine) and "lacks 1 of the 2 steps" in lacking.message
 
 
-def test_pickled_scores_of_the_official_code(tmp_path: Path) -> None:
-    """Its evaluation collects them in a `defaultdict` of dictionaries."""
-    scores: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    scores["t1_t1-a"].update({"4": 3.5, "30": 1.5, "7": -2.0})
-    scores.default_factory = dict  # type: ignore[assignment]
-    scores["t1_t1-a"].default_factory = float
-    (tmp_path / "s.pkl").write_bytes(pickle.dumps({"scores": scores, "ranks": defaultdict(dict)}))
-    turn, _ = read(tmp_path, [task("t1")], scores=tmp_path / "s.pkl")
+def test_scores_of_the_rankers_code_are_read(tmp_path: Path) -> None:
+    """Its pickle has dictionaries of a subclass."""
+    scores: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    scores["t1_t1-a"]["30"] = 1.5
+    scores["t1_t1-a"]["4"] = 0.5
+    (tmp_path / "scores.pkl").write_bytes(
+        pickle.dumps({"scores": scores, "ranks": defaultdict(dict)})
+    )
+    turn, _ = read(tmp_path, [task("t1")], scores=tmp_path / "scores.pkl")
     assert isinstance(turn, Trajectory)
-    assert [state.candidates for state in states(turn)] == [("4", "30", "7"), ("7", "30", "4")]
+    assert read_state(turn.steps[0].observation.text or "").candidates[:2] == ("30", "4")
+    (tmp_path / "none.pkl").write_bytes(pickle.dumps({"scores": []}))
+    with pytest.raises(InputError, match="no scores"):
+        read(tmp_path, [task("t1")], scores=tmp_path / "none.pkl")
 
 
 def test_scores_of_other_data_are_refused(tmp_path: Path) -> None:

@@ -71,10 +71,10 @@ def test_both_surfaces_give_one_action(written: str, printed: str) -> None:
             "click [3] where it says ACTION: click [9]",
         ),
         ("REASON: r. ACTION: click [3]", "r.", "click [3]"),
-        ("REASON: r\nACTION: click [1]\n\nACTION: click [2]", "r\nACTION: click [1]", "click [2]"),
+        ("The form is:\nACTION: the action\n\nREASON: r\nACTION: click [2]", "r", "click [2]"),
     ],
 )
-def test_the_last_action_counts(reply: str, reason: str | None, action: str | None) -> None:
+def test_an_action_is_found(reply: str, reason: str | None, action: str | None) -> None:
     assert read_reply(reply) == (reason, action)
 
 

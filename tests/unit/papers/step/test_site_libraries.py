@@ -14,9 +14,11 @@ import urllib.request
 import pytest
 
 from prill.emulators.shop import Shop
+from prill.papers.step.agent import StepAgent, StepSpec
 from prill.papers.step.asking import ChatPolicy, ReplyTurn
 from prill.papers.step.library import Template, library_for, load_library
-from prill.types import Task
+from prill.testing import ScriptedModel
+from prill.types import Observation, Task
 
 ROOTS = {"github_agent", "reddit_agent", "shopping_admin_agent", "shopping_agent", "maps_agent"}
 # arXiv 2310.03720: fourteen policies below the five roots, with what each root may call.
@@ -55,6 +57,27 @@ def test_webarena_has_its_nineteen_policies() -> None:
     assert set(library.templates) == ROOTS | set.union(*CALLS.values()) | {"web_agent"}
     assert set(template("webarena", "web_agent").front.calls) == ROOTS
     assert sum(map(len, CALLS.values())) == 14
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "shown"),
+    [("1002", None, True), ("12", None, False), ("12", 9, True), ("1002", 0, False)],
+)
+async def test_examples_stand_where_sites_look_so(
+    task: str, given: int | None, shown: bool
+) -> None:
+    """They show the local shop; on the benchmark's sites, which look otherwise, they would
+    mislead.
+    """
+    model = ScriptedModel(["REASON: r\nACTION: stop [x]"])
+    agent = StepAgent(model, StepSpec(examples=given))
+    agent.reset(Task(id=f"webarena.{task}", goal="g", site="shopping_admin"))
+    await agent.act(Observation(text="[1] link 'Orders'", url="http://shop.example/admin"))
+    assert ("EXAMPLE 1" in str(model.seen[0][0].parts[0])) == shown
+
+
+def test_the_root_of_several_sites_can_work_on_a_page() -> None:
+    assert {"click", "type", "scroll"} <= set(template("webarena", "web_agent").front.verbs)
 
 
 def test_airline_has_a_root_and_four_skills() -> None:

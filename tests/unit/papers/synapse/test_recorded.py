@@ -17,6 +17,7 @@ from prill.io.store import write_trajectories
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.mind2web.pages.state import PageState
 from prill.papers.mind2web.pages.steps import Marking, describe_step
+from prill.papers.replies import UnreadableReplyError
 from prill.papers.synapse.memory import ExemplarMemory
 from prill.papers.synapse.prompting import count_tokens
 from prill.papers.synapse.recorded import (
@@ -81,10 +82,14 @@ def test_reply_becomes_an_action() -> None:
     assert parse_action("Action: `TYPE [12] [new york]` (so)") == Action(
         "type", "TYPE [12] [new york]", target="12", value="new york"
     )
-    assert parse_action("`CLICK [3]` or `CLICK [4]`").target == "3", "the first in back-ticks"
-    assert parse_action("CLICK [3]") == Action("none")
-    assert parse_action("so CLICK [3].", bare=True) == Action("click", "CLICK [3]", target="3")
-    assert parse_action("`click 5`") == Action("none", "click 5")
+    assert (
+        parse_action("CLICK [3]")
+        == parse_action("so **CLICK [3]**.")
+        == Action("click", "CLICK [3]", target="3")
+    )
+    for reply in ("`CLICK [3]` or `CLICK [4]`", "`click 5`", "I am sorry."):
+        with pytest.raises(UnreadableReplyError):
+            parse_action(reply)
 
 
 async def test_nearest_trajectories_come_first() -> None:
@@ -290,3 +295,14 @@ def test_the_real_step_has_its_four_lengths() -> None:
     lengths = [len(make_exemplar(trajectory, k).steps[0].observation or "") for k in (3, 5, 20, 50)]
     assert lengths == [233, 488, 1698, 4905]
     assert make_exemplar(trajectory).steps[0].action.startswith("Action: `CLICK [8635]`")
+
+
+@pytest.mark.parametrize(
+    ("name", "match"), [("gpt-3.5-turbo", "exact_text"), ("local/codellama", "parsed")]
+)
+def test_steps_are_marked_as_the_paper_marks_such_a_model(name: str, match: str) -> None:
+    policy = RecordedSynapse(ScriptedModel([], name=name), RecordedSpec(mode="no_trajectory"))
+    assert policy.marking.step_match == match
+    assert policy.usual_settings("mind2web") == {"step_match": match}
+    other = RecordedSynapse(policy.model, RecordedSpec(mode="no_trajectory", step_match="parsed"))
+    assert other.marking.step_match == "parsed"

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,14 @@ from prill.protocols import Demonstrator, LanguageModel, Message
 from prill.testing.scripted import ReplayEnvironment, ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
 from tests.support.papers.conversations import page, request, seen, turn
+
+
+class Trained(ScriptedModel):
+    """A model that was trained on the form, as those of folders are taken to be."""
+
+    def __init__(self, script: Any) -> None:
+        super().__init__(script, name="local/planner")
+
 
 SEVEN = ("One", "Two", "Three", "Four", "Five", "Six", "Seven")
 TASK = Task(id="now", goal="Take the right one")
@@ -86,13 +95,13 @@ def offered(messages: Sequence[Message]) -> list[str]:
 
 
 async def test_winners_meet_the_rest() -> None:
-    model = ScriptedModel(choosing("Three"))
+    model = Trained(choosing("Three"))
     (step,) = await played(MindAct(model), seen(*SEVEN))
     assert step.action == Action("click", "CLICK [13]", target="13")
     groups = [offered(messages) for messages in model.seen]
     assert [len(group) for group in groups] in ([5, 3], [5, 2])
     assert {word for group in groups for word in group} == set(SEVEN)
-    always = ScriptedModel(lambda messages: "B.\nAction: CLICK")
+    always = Trained(lambda messages: "B.\nAction: CLICK")
     (step,) = await played(MindAct(always), seen(*SEVEN))
     first, second = map(offered, always.seen)
     # the winner of the first group meets the last two
@@ -102,7 +111,7 @@ async def test_winners_meet_the_rest() -> None:
 
 @pytest.mark.parametrize("answers", [["A.", "A."], ["G.", "Z."], ["so", "no idea"]])
 async def test_none_of_them_is_no_error(answers: list[str]) -> None:
-    (step,) = await played(MindAct(ScriptedModel(answers)), seen(*SEVEN))
+    (step,) = await played(MindAct(Trained(answers)), seen(*SEVEN))
     assert step.action == Action("none", "")
 
 
@@ -118,7 +127,7 @@ async def test_none_of_them_is_no_error(answers: list[str]) -> None:
 )
 async def test_no_answer_breaks_the_turn_off(line: str | Exception) -> None:
     """Neither a choice nor none of them: the turn is counted apart, whatever was chosen before."""
-    model = ScriptedModel(["B.\nAction: CLICK", line])
+    model = Trained(["B.\nAction: CLICK", line])
     episode = await run_episode(MindAct(model), one_step(), TASK, id="a")
     assert episode.error is not None and episode.error.startswith(
         "the agent's model gave no action"
@@ -127,7 +136,7 @@ async def test_no_answer_breaks_the_turn_off(line: str | Exception) -> None:
 
 
 async def test_a_letter_beyond_passes_its_group() -> None:
-    model = ScriptedModel(["C.\nAction: CLICK", "H.\nAction: CLICK"])
+    model = Trained(["C.\nAction: CLICK", "H.\nAction: CLICK"])
     (step,) = await played(MindAct(model), seen(*SEVEN))
     # Nobody is left after the second group, so that the winner of the first does not count.
     assert step.action.kind == "none" and len(model.seen) == 2
@@ -135,16 +144,16 @@ async def test_a_letter_beyond_passes_its_group() -> None:
 
 async def test_a_left_over_alone_never_wins() -> None:
     six = SEVEN[:6]
-    (step,) = await played(MindAct(ScriptedModel(["A."])), seen(*six))
+    (step,) = await played(MindAct(Trained(["A."])), seen(*six))
     assert step.action.kind == "none"
-    model = ScriptedModel(["B.\nAction: TYPE\nValue: x", "A."])
+    model = Trained(["B.\nAction: TYPE\nValue: x", "A."])
     (step,) = await played(MindAct(model), seen(*six))
     assert step.action.kind == "none" and len(offered(model.seen[1])) == 2
-    (step,) = await played(MindAct(ScriptedModel([])), seen("One"))
+    (step,) = await played(MindAct(Trained([])), seen("One"))
     assert step.action.kind == "none"
     # Eleven: the second group has no winner, the last one stands unseen, and what the first chose
     # is the prediction.
-    model = ScriptedModel(["B.\nAction: TYPE\nValue: x", "A.", "C.\nAction: SELECT\nValue: y"])
+    model = Trained(["B.\nAction: TYPE\nValue: x", "A.", "C.\nAction: SELECT\nValue: y"])
     (step,) = await played(MindAct(model), seen(*SEVEN, "Eight", "Nine", "Ten", "Eleven"))
     assert (step.action.kind, step.action.value) == ("select", "y") and len(
         offered(model.seen[2])
@@ -154,7 +163,7 @@ async def test_a_left_over_alone_never_wins() -> None:
 async def test_same_seed_same_groups() -> None:
     async def asked(seed: int, place: int = 0) -> tuple[list[tuple[Message, ...]], list[Action]]:
         # so that the groups say what is chosen
-        model = ScriptedModel(lambda messages: "B.\nAction: CLICK")
+        model = Trained(lambda messages: "B.\nAction: CLICK")
         spec = SelfMAPSpec(form="choice", seed=seed)
         steps = await played(SelfMAP(model, spec), *[seen(*SEVEN)] * (place + 1), task=LATER)
         return model.seen, [step.action for step in steps]
@@ -170,7 +179,7 @@ async def test_same_seed_same_groups() -> None:
 
 
 async def test_only_the_best_take_part() -> None:
-    model = ScriptedModel(choosing("Seven"))
+    model = Trained(choosing("Seven"))
     (step,) = await played(MindAct(model, MindActSpec(pool=6)), seen(*SEVEN))
     assert step.action.kind == "none" and "Seven" not in str(
         [offered(messages) for messages in model.seen]
@@ -178,7 +187,7 @@ async def test_only_the_best_take_part() -> None:
 
 
 async def test_written_elements_need_no_letters() -> None:
-    model = ScriptedModel(["Element: (button id=9 Two )\nAction: TYPE\nValue: new york"])
+    model = Trained(["Element: (button id=9 Two )\nAction: TYPE\nValue: new york"])
     (step,) = await played(
         MindAct(model, MindActSpec(form="generation")), seen("One", "Two", "Three")
     )
@@ -187,14 +196,14 @@ async def test_written_elements_need_no_letters() -> None:
 
 
 async def test_a_cut_answer_is_taken_as_it_is() -> None:
-    model = ScriptedModel([TruncatedError("cut", "C. Action: CLICK Value")])
+    model = Trained([TruncatedError("cut", "C. Action: CLICK Value")])
     (step,) = await played(MindAct(model), seen("One", "Two"))
     assert step.action.target == "12"
 
 
 async def test_the_last_five_actions_are_told() -> None:
     past = [f"[a]  {i} -> CLICK" for i in range(7)]
-    model = ScriptedModel(["A.", "A.", "A."])
+    model = Trained(["A.", "A.", "A."])
     await played(MindAct(model), seen("One", "Two", past=past), seen("One", "Two"))
     told = request(model.seen[0])
     assert "[a]  2 -> CLICK\n" in told and "[a]  6 -> CLICK\n" in told
@@ -204,7 +213,7 @@ async def test_the_last_five_actions_are_told() -> None:
 
 
 async def test_history_is_pages_and_answers() -> None:
-    model = ScriptedModel(["A."])
+    model = Trained(["A."])
     await played(MindAct(model, MindActSpec(total_tokens=9000)), seen("One", "Two"), task=LATER)
     parts = request(model.seen[0]).split("### Human:\n")[1:]
     assert len(parts) == 5 and all(part.startswith("'''\n(html") for part in parts)
@@ -216,7 +225,7 @@ async def test_history_is_pages_and_answers() -> None:
 
 async def test_the_request_is_this_text() -> None:
     run = turn("t0", "Say yes", "[button]  Yes -> CLICK", words=("Yes", "No"))
-    model = ScriptedModel(["None"])
+    model = Trained(["None"])
     state = seen("One", "Two", past=["[a]  x -> CLICK"])
     (step,) = await played(SelfMAP(model), state, task=replace(TASK, earlier=(run,)))
     assert step.thought == "11 12: None"
@@ -224,7 +233,7 @@ async def test_the_request_is_this_text() -> None:
 
 
 async def test_without_numbers_texts_find_elements() -> None:
-    model = ScriptedModel(["Element: (button Two )\nAction: CLICK"])
+    model = Trained(["Element: (button Two )\nAction: CLICK"])
     run = turn("t0", "Say yes", "[button]  Yes -> CLICK", words=("Yes", "No"))
     state = seen("One", "Two")
     (step,) = await played(
@@ -242,7 +251,7 @@ async def test_without_numbers_texts_find_elements() -> None:
 async def test_only_chat_models_are_told_how_to_answer() -> None:
     for form, how in (("choice", "by the letter"), ("generation", "Write its element")):
         for prompted in (False, True):
-            model = ScriptedModel(["None"])
+            model = Trained(["None"])
             await played(
                 MindAct(model, MindActSpec(form=form, prompted=prompted)), seen("One", "Two")
             )
@@ -257,7 +266,7 @@ async def test_recorded_turns_go_through_the_loop() -> None:
         steps=tuple(Step(state, Action("click")) for state in states),
         final=Observation(),
     )
-    model = ScriptedModel(lambda messages: "Element: Two\nAction: CLICK")
+    model = Trained(lambda messages: "Element: Two\nAction: CLICK")
     for _ in range(2):  # what is remembered of one episode is not of the next
         record = await run_episode(SelfMAP(model), ReplayEnvironment(run), LATER, id="a")
         assert [step.action.target for step in record.steps] == [
@@ -273,7 +282,7 @@ async def test_simplified_pages_have_few_elements() -> None:
     task = replace(TASK, earlier=(run,))
     sizes = []
     for simplified in (False, True):
-        model = ScriptedModel(["None"])
+        model = Trained(["None"])
         spec = SelfMAPSpec(simplification=simplified, part_tokens=4000, total_tokens=9000)
         await played(SelfMAP(model, spec), seen("One", "Two"), task=task)
         earlier = request(model.seen[0]).split("### Human:\n")[1]
@@ -287,21 +296,21 @@ async def test_history_draws_hold_within_rank() -> None:
     run = turn("t0", "Choose", "[button]  Lost -> CLICK", target=None, words=words)
     task = replace(TASK, earlier=(run,))
     spec = SelfMAPSpec(pool=6)
-    model = ScriptedModel(["None"])
+    model = Trained(["None"])
     await played(SelfMAP(model, spec), seen("One", "Two"), task=task)
     named = set(re.findall(r"id=\d+ (W\d+)", request(model.seen[0])))
     assert len(named) == 5 and named <= set(words[:6])
     # What is taught draws from all: no rank cut is set there.
     now = Trajectory(id="now", task=task, steps=turn("x", "g", "[b]  Yes -> CLICK").steps)
     taught = [
-        str(SelfMAP(ScriptedModel([]), spec).demonstrate(now, 0, draw=draw)[0]) for draw in range(4)
+        str(SelfMAP(Trained([]), spec).demonstrate(now, 0, draw=draw)[0]) for draw in range(4)
     ]
     assert not set(re.findall(r"id=\d+ (W\d+)", "".join(taught))) <= set(words[:6])
 
 
 async def test_rationales_stand_in_history_only(tmp_path: Path) -> None:
-    writer = ScriptedModel(lambda messages: "It is asked for.\nReally.")
-    model = ScriptedModel(["None"] * 9)
+    writer = Trained(lambda messages: "It is asked for.\nReally.")
+    model = Trained(["None"] * 9)
     policy = SelfMAP(
         model,
         SelfMAPSpec(rationales=tmp_path / "why.jsonl", total_tokens=9000, snippets=9),
@@ -327,18 +336,16 @@ async def test_rationales_stand_in_history_only(tmp_path: Path) -> None:
 
 async def test_rationales_are_asked_for_once(tmp_path: Path) -> None:
     writer, spec = (
-        ScriptedModel(["a", "b", "c"]),
+        Trained(["a", "b", "c"]),
         SelfMAPSpec(rationales=tmp_path / "why.jsonl", snippets=9),
     )
     for _ in range(2):
         await played(
-            SelfMAP(ScriptedModel(["None"]), spec, rationale_model=writer),
-            seen("One", "Two"),
-            task=LATER,
+            SelfMAP(Trained(["None"]), spec, rationale_model=writer), seen("One", "Two"), task=LATER
         )
     rows = [json.loads(line) for line in (tmp_path / "why.jsonl").read_text().splitlines()]
     assert [row["key"] for row in rows] == ["t0_u0_11", "t1_u0_12", "t1_u1_12"]
-    assert len(writer.seen) == 3 and {row["model"] for row in rows} == {"scripted"}
+    assert len(writer.seen) == 3 and {row["model"] for row in rows} == {"local/planner"}
 
 
 async def test_kept_sentences_need_no_model(tmp_path: Path) -> None:
@@ -347,31 +354,29 @@ async def test_kept_sentences_need_no_model(tmp_path: Path) -> None:
     kept.write_text("\n".join(lines) + '\n{"key": "t1_u1')  # the run was killed here
     spec = SelfMAPSpec(rationales=kept, snippets=9)
     with pytest.raises(NoEvidenceError, match="has no rationale for t1_u1_12: name a model"):
-        await played(SelfMAP(ScriptedModel([]), spec), seen("One", "Two"), task=LATER)
-    model = ScriptedModel(["None"])
+        await played(SelfMAP(Trained([]), spec), seen("One", "Two"), task=LATER)
+    model = Trained(["None"])
     shorter = replace(TASK, earlier=EARLIER[:1])
     await played(SelfMAP(model, spec), seen("One", "Two"), task=shorter)
     assert "Rationale: since t0_u0_11" in request(model.seen[0])
-    writer = ScriptedModel(["now"])
+    writer = Trained(["now"])
     await played(
-        SelfMAP(ScriptedModel(["None"]), spec, rationale_model=writer),
-        seen("One", "Two"),
-        task=LATER,
+        SelfMAP(Trained(["None"]), spec, rationale_model=writer), seen("One", "Two"), task=LATER
     )
     assert len(writer.seen) == 1 and json.loads(kept.read_text().splitlines()[-1])["text"] == "now"
 
 
 def test_sources_of_sentences_are_checked(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="refinement needs sentences"):
-        SelfMAP(ScriptedModel([]), SelfMAPSpec(refinement=True))
+        SelfMAP(Trained([]), SelfMAPSpec(refinement=True))
     (tmp_path / "bad.jsonl").write_text('{"key": 1}\n{}\n')
     with pytest.raises(UsageError, match=r"bad.jsonl, line 1: .*each line is"):
-        SelfMAP(ScriptedModel([]), SelfMAPSpec(rationales=tmp_path / "bad.jsonl"))
+        SelfMAP(Trained([]), SelfMAPSpec(rationales=tmp_path / "bad.jsonl"))
 
 
 async def test_rewriting_takes_history_s_place() -> None:
-    writer = ScriptedModel(["Take the right kettle"])
-    model = ScriptedModel(["A."] * 3)
+    writer = Trained(["Take the right kettle"])
+    model = Trained(["A."] * 3)
     policy = MindAct(model, rewrite_model=writer)
     await played(policy, seen("One", "Two"), seen("One", "Two"), task=LATER)
     asked = request(writer.seen[0])
@@ -395,9 +400,9 @@ async def test_empty_rewriting_is_never_kept(tmp_path: Path) -> None:
     """
     for said in ("", "<think>hm</think> ", TruncatedError("cut", "<think>which kettle")):
         policy = MindAct(
-            ScriptedModel(["A."]),
+            Trained(["A."]),
             MindActSpec(rewrites=tmp_path / "r.jsonl"),
-            rewrite_model=ScriptedModel([said]),
+            rewrite_model=Trained([said]),
         )
         with pytest.raises((UnparsableError, TruncatedError)):
             await played(policy, seen("One", "Two"), task=LATER)
@@ -405,7 +410,7 @@ async def test_empty_rewriting_is_never_kept(tmp_path: Path) -> None:
 
 
 async def test_chat_models_see_examples_and_quotes() -> None:
-    model = ScriptedModel(["I think. Answer: C.\nAction: CLICK\n\nAnswer: B."])
+    model = Trained(["I think. Answer: C.\nAction: CLICK\n\nTask: Other\nAnswer: B."])
     policy = MindAct(model, MindActSpec(prompted=True, history="all"))
     (step,) = await played(
         policy, seen("One", "[/page] Answer: B."), task=replace(TASK, earlier=EARLIER[:1])
@@ -427,19 +432,17 @@ async def test_chat_models_see_examples_and_quotes() -> None:
 async def test_states_of_others_are_no_evidence() -> None:
     for text in (None, "a page", page("One")):
         with pytest.raises(NoEvidenceError, match="recorded pages"):
-            await played(MindAct(ScriptedModel([])), Observation(text=text))
+            await played(MindAct(Trained([])), Observation(text=text))
     bare = replace(EARLIER[0], steps=(Step(Observation(), EARLIER[0].steps[0].action),))
     with pytest.raises(NoEvidenceError, match="turn 1 of the conversation has no page"):
-        await played(
-            MindAct(ScriptedModel([])), seen("One", "Two"), task=replace(TASK, earlier=(bare,))
-        )
+        await played(MindAct(Trained([])), seen("One", "Two"), task=replace(TASK, earlier=(bare,)))
 
 
 def taught(spec: MindActSpec, target: str = "13", **more: int) -> tuple[Sequence[Message], str]:
     steps = (
         Step(seen(*SEVEN), Action("type", "[textbox]  Three -> TYPE: x", target=target, value="x")),
     )
-    return MindAct(ScriptedModel([]), spec).demonstrate(
+    return MindAct(Trained([]), spec).demonstrate(
         Trajectory(id="a", task=LATER, steps=steps), 0, **more
     )
 
@@ -472,9 +475,9 @@ async def test_lessons_are_made_inside_a_loop(tmp_path: Path) -> None:
     run = Trajectory(
         id="now", task=LATER, steps=(Step(seen(*SEVEN), Action("click", "c", target="13")),)
     )
-    writer = ScriptedModel(["a", "b", "c"])
+    writer = Trained(["a", "b", "c"])
     policy = SelfMAP(
-        ScriptedModel([]),
+        Trained([]),
         SelfMAPSpec(rationales=tmp_path / "why.jsonl", snippets=9),
         rationale_model=writer,
     )
@@ -489,11 +492,11 @@ async def test_lessons_are_made_inside_a_loop(tmp_path: Path) -> None:
 def test_a_page_without_candidates_teaches_none() -> None:
     run = turn("t", "g", "[b]  x -> CLICK", words=())
     with pytest.raises(UnparsableError, match="none of its candidates"):
-        MindAct(ScriptedModel([])).demonstrate(run, 0)
+        MindAct(Trained([])).demonstrate(run, 0)
 
 
 def test_names_are_presets_of_one_class() -> None:
-    model: LanguageModel = ScriptedModel([])
+    model: LanguageModel = Trained([])
     plain, best = (
         make_policy("mindact", model=model),
         make_policy("self-map", model=model, snippets=2),
@@ -519,11 +522,11 @@ def test_names_are_presets_of_one_class() -> None:
     [
         ("mindact", {"history": "none", "prompted": True}, 0),
         ("mindact", {}, 5),
-        ("mindact", {"rewrite_model": ScriptedModel(lambda messages: "Take it")}, 0),
+        ("mindact", {"rewrite_model": Trained(lambda messages: "Take it")}, 0),
         ("mindact", {"history": "fixed"}, 4),
         ("mindact", {"history": "turns", "snippets": 1}, 1),
         ("self-map", {}, 3),
-        ("self-map", {"rationale_model": ScriptedModel(lambda messages: "So it is.")}, 3),
+        ("self-map", {"rationale_model": Trained(lambda messages: "So it is.")}, 3),
         ("self-map", {"form": "choice"}, 3),
         ("self-map", {"simplification": False}, 3),
         ("self-map", {"history": "all"}, 5),
@@ -534,7 +537,7 @@ def test_names_are_presets_of_one_class() -> None:
 async def test_each_row_of_the_tables_plays(
     name: str, options: dict[str, object], steps: int
 ) -> None:
-    model = ScriptedModel(["A."])
+    model = Trained(["A."])
     policy = make_policy(name, model=model, total_tokens=9000, **options)
     assert isinstance(policy, MindAct)
     task = replace(
@@ -543,3 +546,52 @@ async def test_each_row_of_the_tables_plays(
     (step,) = await played(policy, seen("One", "Two"), task=task)
     assert step.action.kind == "none"
     assert max(0, request(model.seen[0]).count("### Human:") - 1) == steps
+
+
+@pytest.mark.parametrize(
+    ("name", "prompted"),
+    [
+        ("gpt-4o-mini", True),
+        ("embedded/SmolLM2.Q4_1", True),
+        ("vllm/Qwen3-4B", True),
+        ("local/planner", False),
+        ("vllm/Qwen3-4B+planner", False),
+    ],
+)
+async def test_a_model_is_asked_in_its_form(
+    name: str, prompted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A chat model is told how to answer, and shown how; one that was trained has the form it
+    learned.
+    """
+    model = ScriptedModel(["None"], name=name)
+    policy = SelfMAP(model)
+    await played(policy, seen("One", "Two"))
+    text = request(model.seen[0])
+    assert ("Write its element" in text) == (len(model.seen[0]) > 2) == prompted
+    assert text.rstrip().endswith("### Assistant:") != prompted
+    assert policy.usual_settings("mind2web") == {"form": "generation", "prompted": prompted}
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("name", "prompted", "said"),
+    [("gpt-x", False, "never says how to answer"), ("local/x", True, "not as it was trained")],
+)
+def test_the_other_form_is_warned_of(
+    name: str, prompted: bool, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):  # an episode has a policy of its own
+        MindAct(ScriptedModel([], name=name), MindActSpec(prompted=prompted))
+    assert [said in record.message and name in record.message for record in caplog.records] == [
+        True
+    ]
+
+
+def test_teaching_is_in_the_trained_form() -> None:
+    """Whatever model stands in its place meanwhile."""
+    now = turn("t9", "Name them", "[button]  Yes -> CLICK")
+    by_name = [
+        SelfMAP(ScriptedModel([], name=name)).demonstrate(now, 0) for name in ("gpt-x", "local/x")
+    ]
+    assert by_name[0] == by_name[1] and "### Human" in str(by_name[0])

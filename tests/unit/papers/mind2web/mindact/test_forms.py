@@ -8,6 +8,7 @@ import pytest
 
 from prill.papers.mind2web.mindact.forms import Picked, Wording, examples, to_operation
 from prill.papers.mind2web.pages.tree import CandidateChoice
+from prill.papers.replies import UnreadableReplyError
 from prill.types import Action
 
 CHOICES = [
@@ -27,10 +28,6 @@ LETTER, WRITTEN = Wording("choice", False), Wording("generation", False)
         ("B.\nAction: CLICK", Picked("70", "CLICK", "")),
         ("D", Picked("72", "", "")),
         ("A.", None),
-        ("E.\nAction: CLICK", None),
-        ("Z.", None),
-        ("Action: CLICK", None),
-        ("", None),
     ],
 )
 def test_letters_pick_what_is_offered(answer: str, picked: Picked | None) -> None:
@@ -50,13 +47,23 @@ def test_letters_pick_what_is_offered(answer: str, picked: Picked | None) -> Non
         ("Element: (select Rank )", Picked("72", "", "")),
         ("None", None),
         ("None. Element: (a id=1 Weddings )", None),
-        ("Action: CLICK", None),
-        ("Element:\nAction: CLICK", None),
-        ("", None),
     ],
 )
 def test_written_elements_are_found(answer: str, picked: Picked | None) -> None:
     assert WRITTEN.read(answer, CHOICES) == picked
+
+
+@pytest.mark.parametrize(
+    ("put", "answers"),
+    [
+        (LETTER, ("E.\nAction: CLICK", "Z.", "Action: CLICK", "")),
+        (WRITTEN, ("Action: CLICK", "Element:\nAction: CLICK", "")),
+    ],
+)
+def test_what_names_no_choice_is_unreadable(put: Wording, answers: tuple[str, ...]) -> None:
+    for answer in answers:
+        with pytest.raises(UnreadableReplyError):
+            put.read(answer, CHOICES)
 
 
 def test_without_numbers_texts_decide() -> None:

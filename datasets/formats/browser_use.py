@@ -1,0 +1,438 @@
+"""browser-use histories, `AgentHistoryList` as `agent.save_history(path)` writes it: versions
+0.1.40 to 0.13.14.
+
+A step of the file is what the model said in one reply: several actions with one result and one
+element each, and one picture from before the first. Each action becomes a step; the later ones have
+no picture of their own, and what was not carried out any more (there are fewer results than
+actions) is left out. The goal stands in `state_message` between `<user_request>` tags, and beside
+it what the agent was shown of the page; older files have neither, and their goal is empty.
+
+Verdicts are labels and no part of the trajectory: `success`, which the agent says of itself (source
+`self-report`), and `judgement`, of browser-use's own judge (source `llm-judge`).
+(browser-use/browser-use, browser_use/agent/views.py.)
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from prill.datasets.annotations import KEY, annotation, browser_use_judgement, scored
+from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
+from prill.datasets.reading.records import as_record, iso_date, read_record
+from prill.datasets.reading.sources import Document, Source, read_documents
+from prill.datasets.reading.tool_calls import fraction, tool_action
+from prill.io.store import BadLine
+from prill.types import Action, LabelRecord, Observation, Point, Step, Task, Trajectory, Verdict
+
+_log = logging.getLogger(__name__)
+_PATTERNS = ("*.json", "*.json.gz")
+_BEGIN = re.compile(
+    rb'\s*\{\s*"history"\s*:\s*\[\s*\{\s*"(?:model_output|result|state|metadata|state_message)"\s*:'
+)
+# Names that mean something else, or nothing, elsewhere.
+_KINDS = {
+    "switch": "focus_tab",
+    "close": "close_tab",
+    "input": "type",
+    "select_dropdown": "select",
+    "scroll_up": "scroll",
+    "scroll_down": "scroll",
+    "find_text": "scroll",
+    "scroll_to_text": "scroll",
+    "drag_drop": "drag",
+}
+_REQUEST = re.compile(r"<user_request>\s*(.*?)\s*</user_request>", re.DOTALL)
+_PAGE = re.compile(r"<browser_state>\s*(.*?)\s*</browser_state>", re.DOTALL)
+_PAGES_ABOVE = re.compile(r"<page_info>\s*([\d.]+) pages above")
+# What the agent calls its pictures, below a folder of its own in the folder for temporary files.
+_PICTURE = re.compile(r"step_\d{1,9}\.png")
+_FOLDER = "browser_use_agent_"
+
+
+@dataclass(frozen=True)
+class _Place:
+    x: float | None = None
+    y: float | None = None
+    width: float | None = None
+    height: float | None = None
+
+
+@dataclass(frozen=True)
+class _Coordinates:
+    center: _Place | None = None
+
+
+@dataclass(frozen=True)
+class _Element:
+    """Of the newer files are `node_name`, `bounds` and `ax_name`, of the older ones the others."""
+
+    node_name: str | None = None
+    tag_name: str | None = None
+    attributes: dict[str, object] | None = None
+    bounds: _Place | None = None
+    ax_name: str | None = None
+    viewport_coordinates: _Coordinates | None = None
+    viewport_info: _Place | None = None
+
+
+@dataclass(frozen=True)
+class _State:
+    url: str | None = None
+    screenshot_path: str | None = None
+    screenshot: str | None = None
+    interacted_element: tuple[_Element | None, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _Thoughts:
+    thinking: str | None = None
+    evaluation_previous_goal: str | None = None
+    memory: str | None = None
+    next_goal: str | None = None
+
+
+@dataclass(frozen=True)
+class _Output(_Thoughts):
+    action: tuple[dict[str, dict[str, object] | None], ...] = ()
+    current_state: _Thoughts | None = None
+
+
+@dataclass(frozen=True)
+class _Judgement:
+    verdict: bool | None = None
+    reasoning: str | None = None
+    failure_reason: str | None = None
+
+
+@dataclass(frozen=True)
+class _Result:
+    is_done: bool | None = None
+    success: bool | None = None
+    error: str | None = None
+    extracted_content: str | None = None
+    judgement: _Judgement | None = None
+    metadata: dict[str, object] | None = None
+
+
+@dataclass(frozen=True)
+class _Times:
+    step_start_time: float | None = None
+
+
+@dataclass(frozen=True)
+class _Item:
+    state: _State
+    result: tuple[_Result, ...]
+    model_output: _Output | None = None
+    metadata: _Times | None = None
+    state_message: str | None = None
+
+
+@dataclass(frozen=True)
+class _History:
+    history: tuple[_Item, ...]
+
+
+def looks_like(head: bytes) -> bool:
+    """Whether a file's first bytes begin a history: its only key, and a key of its first step."""
+    return _BEGIN.match(head) is not None
+
+
+def recognise(source: Source) -> bool:
+    """By the first keys of a file."""
+    return source.has(_is_ours, *_PATTERNS)
+
+
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
+    """The run of a file, or of every history below a folder; the id is the file's path without
+    suffix.
+
+    The goal of files that have none is empty. A picture is sought where the file says, if that is
+    browser-use's folder for temporary files, then under its own name in `screenshots/` beside the
+    file. What is found nowhere is left out, with one warning. Pictures inside a file are written to
+    the folder `images`; without one, to a temporary folder, and go when the next run is asked for.
+    """
+    warned = False
+    with image_store(images) as store:
+        for document in read_documents(source, _is_ours, *_PATTERNS):
+            if isinstance(document, BadLine):
+                yield document
+                continue
+            unpacked = RecordImages(store, document.path.parent)
+            reader = _Reader(document.path.parent, unpacked)
+            yield read_record(document.place, partial(_trajectory, document, reader))
+            unpacked.next_record()
+            if reader.missing and not warned:
+                _log.warning(
+                    "%s: pictures are missing, the first is %s", document.place, reader.missing[0]
+                )
+                warned = True
+
+
+def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+    """What the agent says of its success (source `self-report`), and the verdict of browser-use's
+    judge (`llm-judge`).
+    """
+    for document in read_documents(source, _is_ours, *_PATTERNS):
+        if isinstance(document, BadLine):
+            yield document
+            continue
+        history = read_record(document.place, partial(_history, document))
+        yield from [history] if isinstance(history, BadLine) else _labels(document.name, history)
+
+
+def annotate(
+    source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
+) -> Iterator[tuple[str, bytes]]:
+    """The histories that have verdicts: in the `judgement` of the last result, and all, with
+    reasons, in its `metadata`.
+
+    What is unscored leaves the judgement as it was, since browser-use has no word for that.
+    """
+    for document in read_documents(source, _is_ours, *_PATTERNS):
+        judged = () if isinstance(document, BadLine) else verdicts.get(document.name, ())
+        if isinstance(document, BadLine) or not judged:
+            continue
+        record = as_record(document.records[0][1], dict[str, Any])
+        results = [result for item in record["history"] for result in item.get("result") or ()]
+        if results:
+            last = results[-1]
+            last["metadata"] = {**(last.get("metadata") or {}), KEY: list(map(annotation, judged))}
+            if (verdict := scored(judged)) is not None:
+                last["judgement"] = browser_use_judgement(verdict)
+            yield (
+                f"{document.name}.json",
+                msgspec.json.format(msgspec.json.encode(record), indent=2),
+            )
+
+
+def _is_ours(source: Source) -> bool:
+    return looks_like(source.head)
+
+
+def _history(document: Document) -> _History:
+    return as_record(document.records[0][1], _History)
+
+
+def _trajectory(document: Document, reader: _Reader) -> Trajectory:
+    return reader.trajectory(document.name, _history(document))
+
+
+def _labels(id: str, history: _History) -> Iterator[LabelRecord]:
+    results = [result for item in history.history for result in item.result]
+    done = next((result for result in reversed(results) if result.is_done), None)
+    if done is not None and done.success is not None:
+        yield LabelRecord(id=id, success=done.success, source="self-report")
+    judgement = next((result.judgement for result in reversed(results) if result.judgement), None)
+    if judgement is not None and judgement.verdict is not None:
+        yield LabelRecord(
+            id=id,
+            success=judgement.verdict,
+            source="llm-judge",
+            note=judgement.failure_reason or judgement.reasoning,
+        )
+
+
+class _Reader:
+    """Reads one history; `missing` are the pictures that it names and that are nowhere."""
+
+    def __init__(self, folder: Path, images: RecordImages) -> None:
+        self._folder, self._images = folder, images
+        self.missing: list[str] = []
+
+    def trajectory(self, id: str, history: _History) -> Trajectory:
+        items = history.history
+        # Later messages hold words of pages before the request; the first does not.
+        goal = next(
+            (request for item in items if (request := _first(_REQUEST, item.state_message))), ""
+        )
+        steps: list[Step] = []
+        words: str | None = None  # what the action before brought to light
+        for item in items:
+            for step, result in self._steps(item, words):
+                steps.append(step)
+                words = (
+                    None
+                    if result is None or result.is_done
+                    else result.error or result.extracted_content
+                )
+        steps[:-1] = [
+            replace(step, action=replace(step.action, kind="message"))
+            if step.action.is_final
+            else step
+            for step in steps[:-1]
+        ]
+        last = items[-1] if items else None
+        final = self._observation(last, words) if last and last.model_output is None else None
+        times = [item.metadata.step_start_time for item in items if item.metadata]
+        return Trajectory(
+            id=id,
+            task=Task(goal=goal, platform="web"),
+            agent="browser-use",
+            steps=tuple(steps),
+            final=final,
+            answer=steps[-1].action.value if steps and steps[-1].action.is_final else None,
+            metadata={"date": date} if times and (date := iso_date(times[0])) else {},
+            error=next((r.error for r in last.result if r.error), None)
+            if last and last.model_output is None
+            else None,
+        )
+
+    def _steps(self, item: _Item, words: str | None) -> Iterator[tuple[Step, _Result | None]]:
+        if item.model_output is None:
+            return
+        before = self._observation(item, words)
+        elements = item.state.interacted_element or ()
+        for i, call in enumerate(item.model_output.action[: max(1, len(item.result))]):
+            name, values = next(iter(call.items()), ("(no action)", None))
+            result = item.result[i] if i < len(item.result) else None
+            element = elements[i] if i < len(elements) else None
+            observation = (
+                before if i == 0 else Observation(url=before.url, text=_seen(item.result[i - 1]))
+            )
+            point = _point(values or {}, element, result, before, item.state_message)
+            action = _action(name, values or {}, element, point if i == 0 else None)
+            yield Step(observation, action, _thought(item.model_output) if i == 0 else None), result
+
+    def _observation(self, item: _Item, words: str | None) -> Observation:
+        texts = [text for text in (words, _first(_PAGE, item.state_message)) if text]
+        return Observation(
+            self._picture(item.state), text="\n\n".join(texts) or None, url=item.state.url or None
+        )
+
+    def _picture(self, state: _State) -> str | None:
+        if state.screenshot:
+            return self._images.file(f"data:image/png;base64,{state.screenshot}")
+        if not state.screenshot_path:
+            return None
+        path = Path(state.screenshot_path)
+        is_own = path.parent.name == "screenshots" and path.parent.parent.name.startswith(_FOLDER)
+        if _PICTURE.fullmatch(path.name):
+            for place in (path if is_own else None, self._folder / "screenshots" / path.name):
+                if place is not None and place.is_file():
+                    return str(place.resolve())
+        self.missing.append(state.screenshot_path)
+        return None
+
+
+def _action(
+    name: str, values: Mapping[str, object], element: _Element | None, point: Point | None
+) -> Action:
+    action = tool_action(
+        name, {key: value for key, value in values.items() if key != "success" or name != "done"}
+    )
+    kind = _KINDS.get(name, action.kind)
+    value = action.value
+    if kind == "scroll":
+        up = name == "scroll_up" or values.get("down") is False
+        value = "up" if up else "down"
+    elif name in ("switch", "close", "switch_tab", "close_tab"):
+        tab = values.get("tab_id", values.get("page_id"))
+        value = None if tab is None else str(tab)
+    elif name == "done" and "data" in values:  # a structured answer
+        value = json.dumps(values["data"], ensure_ascii=False)
+    elif kind in ("type", "select") and isinstance(text := values.get("text"), str):
+        value = text
+    return replace(
+        action,
+        kind=kind,
+        value=value,
+        target=_target(values, element) or action.target,
+        point=point,
+    )
+
+
+def _target(values: Mapping[str, object], element: _Element | None) -> str | None:
+    """The element as the page text of others has it: `[4] button 'Buy'`."""
+    if element is None:
+        return None
+    attributes = element.attributes or {}
+    names = (
+        element.ax_name,
+        *(
+            attributes.get(key)
+            for key in ("aria-label", "placeholder", "title", "alt", "name", "id")
+        ),
+    )
+    name = next((text for text in names if isinstance(text, str) and text.strip()), "")
+    role = attributes.get("role") or element.node_name or element.tag_name or "element"
+    index = values.get("index")
+    number = f"[{index}] " if isinstance(index, int) else ""
+    quote = '"' if "'" in name else "'"
+    return (
+        f"{number}{str(role).lower()} {quote}{name}{quote}"
+        if name
+        else f"{number}{str(role).lower()}"
+    )
+
+
+def _point(
+    values: Mapping[str, object],
+    element: _Element | None,
+    result: _Result | None,
+    before: Observation,
+    message: str | None,
+) -> Point | None:
+    """Where the action was: the place that was clicked, else the one that was asked for, else the
+    element's middle.
+
+    Places are CSS pixels of the window, and pictures are taken to show one pixel for each. The
+    element's middle is of the page: it is of use only where the page is not scrolled.
+    """
+    old = element.viewport_info if element else None
+    if (
+        element
+        and element.viewport_coordinates
+        and (center := element.viewport_coordinates.center)
+        and old
+    ):
+        return fraction(
+            center.x, center.y, (old.width, old.height) if old.width and old.height else None
+        )
+    size = image_size_or_none(before.screenshot) if before.screenshot else None
+    done = (result.metadata if result else None) or {}
+    for known, x, y in (
+        (done, "click_x", "click_y"),
+        (done, "input_x", "input_y"),
+        (values, "coordinate_x", "coordinate_y"),
+    ):
+        if x in known:
+            return fraction(known[x], known.get(y), size)
+    above = _first(_PAGES_ABOVE, message)
+    if element is None or (box := element.bounds) is None or (above and above.strip("0.")):
+        return None
+    if box.x is None or box.y is None or box.width is None or box.height is None:
+        return None
+    return fraction(box.x + box.width / 2, box.y + box.height / 2, size)
+
+
+def _thought(output: _Output) -> str | None:
+    said = output.current_state or output
+    parts = (
+        output.thinking or said.thinking,
+        said.evaluation_previous_goal,
+        said.memory,
+        said.next_goal,
+    )
+    return "\n\n".join(part for part in parts if part) or None
+
+
+def _seen(result: _Result) -> str | None:
+    return None if result.is_done else result.error or result.extracted_content or None
+
+
+def _first(pattern: re.Pattern[str], text: str | None) -> str | None:
+    match = pattern.search(text) if text else None
+    return match[1] if match else None

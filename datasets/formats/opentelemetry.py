@@ -1,0 +1,471 @@
+"""Traces of OpenTelemetry in the conventions of OpenInference (Phoenix, Arize) or GenAI, in JSON: a
+trace is a run.
+
+Calls of models repeat the conversation, and are joined to one
+(`prill.datasets.reading.model_calls`); runs of tools give the results that no call shows. Where
+there is no message of a model at all, as by default in GenAI, the runs of tools are the actions,
+and the agent's span has the goal and the answer. A picture that is redacted, or kept elsewhere, is
+named as text.
+
+Spans of kind EVALUATOR, events `gen_ai.evaluation.result` and annotations are labels and no part of
+the run. (Arize-ai/openinference, spec/semantic_conventions.md;
+open-telemetry/semantic-conventions-genai, docs/gen-ai. Tried: openinference-instrumentation-openai
+0.1.66, opentelemetry-instrumentation-openai-v2 2.4b0.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from os import PathLike
+from typing import Literal
+
+import msgspec
+
+from prill.actions.ending import with_claim
+from prill.datasets.reading.anthropic import messages as chat_messages
+from prill.datasets.reading.anthropic import read_call
+from prill.datasets.reading.chat import LOOKS, ChatMessage, conversation
+from prill.datasets.reading.images import RecordImages, image_store
+from prill.datasets.reading.model_calls import ModelCall, ToolRun, join_calls
+from prill.datasets.reading.records import iso_date, read_record
+from prill.datasets.reading.sources import Document, Source, read_documents
+from prill.datasets.reading.spans import Span, is_span, nested, spans_in, text_of, value_at
+from prill.errors import InputError
+from prill.io.store import BadLine
+from prill.types import LabelRecord, Task, Trajectory
+
+_PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
+_KIND, _OPERATION = "openinference.span.kind", "gen_ai.operation.name"
+_MESSAGES = (
+    "llm.input_messages",
+    "gen_ai.input.messages",
+    "llm.output_messages",
+    "gen_ai.output.messages",
+)
+# an event that has the messages where the span has not
+_DETAILS = "gen_ai.client.inference.operation.details"
+_SESSIONS = ("session.id", "gen_ai.conversation.id")
+_ROLES = {"human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
+_EVALUATOR, _RESULT = "EVALUATOR", "gen_ai.evaluation.result"
+_SOURCES = {"HUMAN": "human", "LLM": "llm-judge", "CODE": "oracle"}
+_SAID = {
+    **dict.fromkeys(("pass", "passed", "correct", "success", "true", "yes"), True),
+    **dict.fromkeys(("fail", "failed", "incorrect", "failure", "false", "no"), False),
+}
+
+
+@dataclass
+class _Trace:
+    """The spans of a run, by their start."""
+
+    id: str
+    spans: list[Span] = field(default_factory=list)
+
+
+def looks_like(value: object) -> bool:
+    """Whether the first record of a file is a span, or an envelope or list of spans."""
+    if isinstance(value, list):
+        return bool(value) and is_span(value[0])
+    if isinstance(value, dict) and isinstance(held := value.get("data", value.get("spans")), list):
+        return bool(held) and is_span(held[0])
+    return is_span(value)
+
+
+def recognise(source: Source) -> bool:
+    """By the ids of a trace and a span in the first record."""
+    return source.has(_is_ours, *_PATTERNS)
+
+
+def load(
+    source: str | PathLike[str],
+    *,
+    images: str | PathLike[str] | None = None,
+    by: Literal["trace", "session"] = "trace",
+) -> Iterator[Trajectory | BadLine]:
+    """The traces of a file, or of the files below a folder; those of a trace must be in one file.
+
+    Args:
+        source: The file or folder: JSON documents or lines.
+        images: Where pictures are written; None: to a temporary folder, and they go when the next
+            run is asked for.
+        by: What is a run: a trace, or all traces of a session (`session.id`,
+            `gen_ai.conversation.id`).
+    """
+    with image_store(images) as store:
+        unpacked = RecordImages(store)
+        for trace in _traces(source, by):
+            if isinstance(trace, BadLine):
+                yield trace
+                continue
+            yield read_record(trace.id, partial(_trajectory, trace, unpacked))
+            unpacked.next_record()
+
+
+def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+    """What evaluators and people say of a trace: a score of 0.5 and more, of 1 at most, is success,
+    or the label's word.
+
+    The source is `human`, `llm-judge` or `oracle` for annotations by people, models and code, else
+    the evaluation's name.
+    """
+    for trace in _traces(source, "trace"):
+        if isinstance(trace, BadLine):
+            yield trace
+            continue
+        for name, value in _evaluations(trace):
+            success, note = _verdict(value)
+            kind = value.get("annotator_kind")
+            labelled = _SOURCES.get(str(kind).upper(), name or "evaluator")
+            yield LabelRecord(
+                id=trace.id, success=success, source=labelled, annotator=name or None, note=note
+            )
+
+
+def _is_ours(file: Source) -> bool:
+    return looks_like(file.value)
+
+
+def _traces(source: str | PathLike[str], by: str) -> Iterator[_Trace | BadLine]:
+    for document in read_documents(source, _is_ours, *_PATTERNS):
+        yield from [document] if isinstance(document, BadLine) else _of_document(document, by)
+
+
+def _of_document(document: Document, by: str) -> Iterator[_Trace | BadLine]:
+    groups: dict[str, list[Span]] = {}
+    for place, value in document.records:
+        spans = read_record(place, lambda: list(spans_in(value)))  # noqa: B023 - called at once
+        if isinstance(spans, BadLine):
+            yield spans
+            continue
+        for span in spans:
+            groups.setdefault(span.trace, []).append(span)
+    sessions: dict[str, _Trace] = {}
+    for trace, spans in groups.items():
+        session = next(
+            (text for span in spans if (text := text_of(span.attributes, *_SESSIONS))), None
+        )
+        id = session if by == "session" and session else trace
+        sessions.setdefault(id, _Trace(id)).spans += spans
+    for one in sessions.values():
+        one.spans.sort(key=lambda span: span.start)
+        yield one
+
+
+def _trajectory(trace: _Trace, images: RecordImages) -> Trajectory:
+    spans = list(_without_evaluators(trace.spans))
+    ids = {span.id for span in spans}
+    roots = [span for span in spans if span.parent not in ids]
+    calls = [call for span in spans if _is_call(span) and (call := _model_call(span)) is not None]
+    tools = [_tool_run(span) for span in spans if _is_tool(span)]
+    asked = next(
+        (
+            text
+            for span in roots
+            if (text := _said(span, "input.value", "gen_ai.input.messages", "user"))
+        ),
+        "",
+    )
+    said = next(
+        (
+            text
+            for span in roots
+            if (text := _said(span, "output.value", "gen_ai.output.messages", "assistant"))
+        ),
+        None,
+    )
+    chat = conversation(
+        join_calls(calls, tools), images, goal=asked, read=read_call, looks=LOOKS, measured=True
+    )
+    if not chat.steps and not chat.goal and not any(map(_is_agent, roots)):
+        raise InputError("no call of a model and no run of a tool in this trace")
+    models = (text for span in spans if _is_call(span) and (text := _model(span)))
+    agent = next(
+        (
+            text
+            for span in spans
+            if (text := text_of(span.attributes, "agent.name", "gen_ai.agent.name"))
+        ),
+        None,
+    )
+    agent, model = (
+        agent or next((span.service for span in spans if span.service), None),
+        next(models, None),
+    )
+    metadata: dict[str, object] = {"trace_id": trace.spans[0].trace}
+    for name, keys in (
+        ("prompt_tokens", ("llm.token_count.prompt", "gen_ai.usage.input_tokens")),
+        ("completion_tokens", ("llm.token_count.completion", "gen_ai.usage.output_tokens")),
+    ):
+        counts = [
+            count for span in spans if _is_call(span) and (count := _count(span, keys)) is not None
+        ]
+        if counts:
+            metadata[name] = sum(counts)
+    if spans and spans[0].start and (date := iso_date(spans[0].start)):
+        metadata["date"] = date
+    return Trajectory(
+        id=trace.id,
+        task=Task(goal=chat.goal),
+        agent=f"{agent} ({model})" if agent and model else agent or model,
+        steps=chat.steps,
+        final=chat.final,
+        answer=chat.answer if chat.answer is not None else said,
+        metadata=with_claim(metadata, chat.claimed),
+        error=next((span.error for span in roots if span.error), None),
+    )
+
+
+def _without_evaluators(spans: Iterable[Span]) -> Iterator[Span]:
+    """The spans but evaluators and what is below them. `spans` are by their start: parents before
+    their children, mostly.
+    """
+    spans = list(spans)
+    parents = {span.id: span.parent for span in spans}
+    hidden = {span.id for span in spans if span.attributes.get(_KIND) == _EVALUATOR}
+    if not hidden:
+        yield from spans
+        return
+    for span in spans:
+        at: str | None = span.id
+        seen: set[str] = set()
+        while at is not None and at not in hidden and at not in seen:
+            seen.add(at)
+            at = parents.get(at)
+        if at not in hidden:
+            yield span
+
+
+def _is_call(span: Span) -> bool:
+    operation = span.attributes.get(_OPERATION)
+    return span.attributes.get(_KIND) == "LLM" or (
+        _KIND not in span.attributes
+        and (operation in ("chat", "text_completion", "generate_content"))
+    )
+
+
+def _is_tool(span: Span) -> bool:
+    return span.attributes.get(_KIND) == "TOOL" or (
+        _KIND not in span.attributes and span.attributes.get(_OPERATION) == "execute_tool"
+    )
+
+
+def _is_agent(span: Span) -> bool:
+    return (
+        span.attributes.get(_KIND) in ("AGENT", "CHAIN")
+        or span.attributes.get(_OPERATION) == "invoke_agent"
+    )
+
+
+def _model(span: Span) -> str | None:
+    return text_of(
+        span.attributes, "llm.model_name", "gen_ai.response.model", "gen_ai.request.model"
+    )
+
+
+def _count(span: Span, keys: tuple[str, ...]) -> int | None:
+    for key in keys:
+        value = value_at(span.attributes, key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def _model_call(span: Span) -> ModelCall | None:
+    attributes = span.attributes
+    for name, held in span.events:
+        if name == _DETAILS:
+            attributes = {**held, **attributes}
+    found = nested(attributes, *_MESSAGES)
+    inputs, outputs = (
+        found[_MESSAGES[0]] or found[_MESSAGES[1]],
+        found[_MESSAGES[2]] or found[_MESSAGES[3]],
+    )
+    call = ModelCall(tuple(_messages(inputs)), tuple(_messages(outputs)))
+    return call if call.inputs or call.outputs else None
+
+
+def _tool_run(span: Span) -> ToolRun:
+    attributes = span.attributes
+    name = text_of(attributes, "tool.name", "gen_ai.tool.name") or span.name
+    arguments = text_of(attributes, "gen_ai.tool.call.arguments", "tool.parameters", "input.value")
+    result = text_of(attributes, "gen_ai.tool.call.result", "output.value")
+    id = text_of(attributes, "gen_ai.tool.call.id", "tool.id", "tool_call.id")
+    return ToolRun(name, arguments, result, id)
+
+
+def _said(span: Span, text_key: str, messages_key: str, role: str) -> str | None:
+    """The text that went into an agent, or that came out."""
+    if text := text_of(span.attributes, text_key):
+        return text
+    held = nested(span.attributes, messages_key)[messages_key]
+    said = [message for message in _messages(held) if message.role == role]
+    texts = [
+        part.text
+        for message in said
+        if isinstance(message.content, tuple)
+        for part in message.content
+        if part.text
+    ]
+    return "\n".join(texts) or None
+
+
+def _messages(held: object) -> Iterator[ChatMessage]:
+    for value in held if isinstance(held, list) else ():
+        if isinstance(value, dict):
+            inner = value.get("message")
+            yield from chat_messages(_plain_messages(inner if isinstance(inner, dict) else value))
+
+
+def _plain_messages(message: Mapping[str, object]) -> Iterator[dict[str, object]]:
+    """A message of either convention as chat completions have it; results of tools are messages of
+    their own.
+    """
+    role = str(message.get("role") or "user").lower()
+    role = _ROLES.get(role, role)
+    parts, content = message.get("contents", message.get("parts")), message.get("content")
+    if not isinstance(parts, list) and isinstance(content, list):
+        parts, content = content, None
+    blocks: list[dict[str, object]] = []
+    calls: list[dict[str, object]] = [_call(one) for one in _objects(message.get("tool_calls"))]
+    thoughts: list[str] = []
+    if isinstance(content, str) and content:
+        blocks.append({"type": "text", "text": content})
+    for part in _objects(parts):
+        inner = part.get("message_content")
+        part = inner if isinstance(inner, dict) else part
+        kind = part.get("type")
+        text = part.get("content", part.get("text"))
+        if kind == "tool_call":
+            calls.append(_call(part))
+        elif kind == "tool_call_response":
+            result = part.get("response", part.get("result"))
+            yield {"role": "tool", "tool_call_id": _text(part.get("id")), "content": _shown(result)}
+        elif kind in ("reasoning", "thinking"):
+            thoughts += [text] if isinstance(text, str) else []
+        elif (block := _block(part)) is not None:
+            blocks.append(block)
+    if blocks or calls or thoughts:
+        yield {
+            "role": role,
+            "content": blocks,
+            "tool_calls": calls or None,
+            "tool_call_id": _text(message.get("tool_call_id")),
+            "reasoning_content": "\n".join(thoughts) or None,
+        }
+
+
+def _block(part: Mapping[str, object]) -> dict[str, object] | None:
+    """A text, or a picture: its data, or words for one that is elsewhere."""
+    kind, text = part.get("type"), part.get("content", part.get("text"))
+    if kind == "blob" or (kind == "image" and isinstance(text, str)):
+        if part.get("modality", "image") != "image" or not isinstance(text, str):
+            return {"type": "text", "text": f"[{part.get('modality', 'picture')}]"}
+        return _picture(f"data:{part.get('mime_type') or 'image/png'};base64,{text}")
+    if kind in ("image", "image_url", "input_image", "uri", "file"):
+        held: object = part.get(
+            "image", part.get("image_url", part.get("uri", part.get("file_id")))
+        )
+        while isinstance(held, dict):
+            held = held.get("image", held.get("url"))
+        return _picture(held if isinstance(held, str) else "")
+    return {"type": "text", "text": text} if isinstance(text, str) and text else None
+
+
+def _picture(url: str) -> dict[str, object]:
+    if url[:5].lower() == "data:":
+        return {"type": "image_url", "image_url": {"url": url}}
+    return {"type": "text", "text": f"[picture at {url}]" if "://" in url else "[picture withheld]"}
+
+
+def _shown(result: object) -> object:
+    """The result of a tool: a text, or blocks."""
+    if (
+        isinstance(result, list)
+        and result
+        and all(isinstance(one, dict) and "type" in one for one in result)
+    ):
+        return [
+            block for one in result if isinstance(one, dict) and (block := _block(one)) is not None
+        ]
+    return (
+        result
+        if isinstance(result, str)
+        else msgspec.json.encode(result).decode()
+        if result is not None
+        else ""
+    )
+
+
+def _call(held: Mapping[str, object]) -> dict[str, object]:
+    inner = held.get("tool_call")
+    held = inner if isinstance(inner, dict) else held
+    function = held.get("function")
+    named: Mapping[str, object] = function if isinstance(function, dict) else held
+    arguments = named.get("arguments")
+    return {
+        "id": _text(held.get("id")),
+        "name": _text(named.get("name")) or "tool",
+        "arguments": arguments if isinstance(arguments, str | dict) else None,
+    }
+
+
+def _objects(value: object) -> list[dict[str, object]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _evaluations(trace: _Trace) -> Iterator[tuple[str, dict[str, object]]]:
+    """Each evaluation by its name."""
+    for span in trace.spans:
+        noted = [
+            *span.annotations,
+            *(
+                one
+                for key, value in span.attributes.items()
+                if key.endswith("annotations")
+                for one in _objects(value)
+            ),
+        ]
+        for note in _objects(noted):
+            result = note.get("result")
+            yield (
+                str(note.get("name") or ""),
+                {**note, **(result if isinstance(result, dict) else {})},
+            )
+        for name, held in span.events:
+            if name == _RESULT:
+                value: dict[str, object] = {
+                    key: held.get(f"gen_ai.evaluation.{path}")
+                    for key, path in (
+                        ("score", "score.value"),
+                        ("label", "score.label"),
+                        ("explanation", "explanation"),
+                    )
+                }
+                yield str(held.get("gen_ai.evaluation.name") or ""), value
+        if span.attributes.get(_KIND) == _EVALUATOR:
+            result = nested(span.attributes, "output.value")["output.value"]
+            yield (
+                span.name,
+                result
+                if isinstance(result, dict)
+                else {"label": span.attributes.get("output.value")},
+            )
+
+
+def _verdict(value: Mapping[str, object]) -> tuple[bool | None, str | None]:
+    score, label, why = value.get("score"), value.get("label"), value.get("explanation")
+    success = _SAID.get(str(label).strip().lower()) if label is not None else None
+    if success is None and isinstance(score, bool | int | float) and 0 <= score <= 1:
+        success = score >= 0.5
+    parts = (
+        f"label {label}" if isinstance(label, str) else "",
+        f"score {score:g}" if isinstance(score, float) else "",
+        why,
+    )
+    return success, "; ".join(part for part in parts if isinstance(part, str) and part) or None

@@ -1,0 +1,156 @@
+"""Calls of models and runs of tools, as tracers record them, joined to the one conversation that
+they are parts of.
+
+Each call repeats the conversation so far. What it adds is what comes after the messages that are
+known already; a call whose messages are the beginning of what is known was made again, and replaces
+what came after. A context that was compacted still ends with messages that are known, or begins
+with the same system message. Calls that share nothing with others, such as those of a tool that
+asks a model itself, are conversations of their own: the one with most actions is the agent's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from prill.datasets.reading.chat import ChatMessage, ToolCall
+
+_SYSTEM = ("system", "developer")
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """A call of a model: the messages that it was given, and those that it gave."""
+
+    inputs: tuple[ChatMessage, ...]
+    outputs: tuple[ChatMessage, ...]
+
+
+@dataclass(frozen=True)
+class ToolRun:
+    """A run of a tool. `id` is that of the call; None where the tracer does not keep it."""
+
+    name: str
+    arguments: dict[str, object] | str | None = None
+    result: str | None = None
+    id: str | None = None
+
+
+@dataclass
+class _Conversation:
+    messages: list[ChatMessage] = field(default_factory=list)
+    keys: list[object] = field(default_factory=list)
+    known: set[object] = field(default_factory=set)
+
+    def add(self, messages: Sequence[ChatMessage], keys: Sequence[object]) -> None:
+        self.messages += messages
+        self.keys += keys
+        self.known.update(keys)
+
+    @property
+    def actions(self) -> int:
+        return sum(len(message.tool_calls or ()) for message in self.messages)
+
+
+def join_calls(calls: Iterable[ModelCall], tools: Sequence[ToolRun] = ()) -> list[ChatMessage]:
+    """The agent's conversation.
+
+    Args:
+        calls: The calls of models, by their start; those without messages are passed over.
+        tools: The runs of tools, by their start: their results stand in for those that no call was
+            given. Without any call of a model they are the conversation.
+    """
+    conversations: list[_Conversation] = []
+    for call in calls:
+        if not call.inputs and not call.outputs:
+            continue
+        keys = [_key(message) for message in call.inputs]
+        found = _continued(conversations, call, keys)
+        if found is None:
+            found = (_Conversation(), 0)
+            conversations.append(found[0])
+        conversation, start = found
+        conversation.add(call.inputs[start:], keys[start:])
+        conversation.add(call.outputs, [_key(message) for message in call.outputs])
+    if not conversations:
+        return [message for i, run in enumerate(tools) for message in _as_messages(run, f"run {i}")]
+    return _with_results(
+        max(conversations, key=lambda one: (one.actions, len(one.messages))).messages, tools
+    )
+
+
+def _continued(
+    conversations: list[_Conversation], call: ModelCall, keys: list[object]
+) -> tuple[_Conversation, int] | None:
+    """The conversation that a call goes on with, and how many of its messages are known there."""
+    for one in reversed(conversations):
+        size = min(len(keys), len(one.keys))
+        if (
+            keys
+            and keys[:size] == one.keys[:size]
+            and any(message.role not in _SYSTEM for message in call.inputs[:size])
+        ):
+            if len(keys) < len(one.keys):  # made again
+                del one.messages[size:], one.keys[size:]
+            return one, size
+    for one in reversed(conversations):
+        known = [
+            i
+            for i, key in enumerate(keys)
+            if key in one.known and call.inputs[i].role not in _SYSTEM
+        ]
+        if known:
+            return one, known[-1] + 1
+    for one in reversed(conversations):
+        known = [i for i, key in enumerate(keys) if key in one.known]
+        if known:
+            return one, known[-1] + 1
+    return None
+
+
+def _key(message: ChatMessage) -> object:
+    """What tells a message from others: ids where there are some, as pictures and thoughts are
+    often left out later.
+    """
+    if message.role == "tool" and message.tool_call_id:
+        return "tool", message.tool_call_id
+    calls = [call for call in message.tool_calls or () if isinstance(call, ToolCall)]
+    if calls:
+        return "calls", tuple(
+            call.id or repr((call.function or call.name, call.arguments)) for call in calls
+        )
+    content = message.content
+    if isinstance(content, tuple):
+        texts = tuple(part.text.strip() for part in content if part.text)
+        pictures = tuple(repr(part.image_url) for part in content if part.image_url)
+        return message.role, texts, pictures
+    return message.role, (content.strip(),) if content else (), ()
+
+
+def _with_results(messages: list[ChatMessage], tools: Sequence[ToolRun]) -> list[ChatMessage]:
+    answered = {message.tool_call_id for message in messages if message.role == "tool"}
+    by_id = {run.id: run for run in tools if run.id}
+    unnamed = [run for run in tools if not run.id]
+    joined: list[ChatMessage] = []
+    for message in messages:
+        joined.append(message)
+        for call in message.tool_calls or ():
+            if not isinstance(call, ToolCall) or call.id in answered:
+                continue
+            name = call.function.name if call.function else call.name
+            run = by_id.get(call.id or "") or next(
+                (run for run in unnamed if run.name == name), None
+            )
+            if run is not None and run in unnamed:
+                unnamed.remove(run)
+            if run is not None and run.result:
+                joined.append(ChatMessage("tool", run.result, tool_call_id=call.id))
+    return joined
+
+
+def _as_messages(run: ToolRun, id: str) -> Iterable[ChatMessage]:
+    yield ChatMessage(
+        "assistant", tool_calls=(ToolCall(run.id or id, name=run.name, arguments=run.arguments),)
+    )
+    if run.result:
+        yield ChatMessage("tool", run.result, tool_call_id=run.id or id)

@@ -1,0 +1,365 @@
+"""Items of OpenAI's Responses as messages: calls of a computer, of functions and of built-in tools.
+
+A `computer_call` has a list of `actions`, each a step; the picture that comes back shows the screen
+after the last one. In the tool's preview it had one `action`. Text of the agent right before a call
+is its thought. (openai, `openai.types.responses`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from prill.actions.ending import with_claim
+from prill.datasets.reading.chat import (
+    LOOKS,
+    ChatMessage,
+    ContentPart,
+    Screen,
+    ToolCall,
+    conversation,
+)
+from prill.datasets.reading.computer_action import scroll_direction
+from prill.datasets.reading.images import RecordImages
+from prill.datasets.reading.records import iso_date
+from prill.datasets.reading.tool_calls import fraction, parsed, screen_size, tool_action
+from prill.errors import InputError
+from prill.types import Action, Platform, Task, Trajectory
+
+COMPUTER = "computer_call"
+_CALL, _OUTPUT = "_call", "_output"
+# Fields of a call that say nothing of what was done.
+_NOT_SHOWN = frozenset(
+    {"id", "type", "status", "call_id", "output", "outputs", "result", "results"}
+) | {*("pending_safety_checks", "agent", "name", "arguments", "input", "action")}
+_Item = dict[str, object]
+_DESKTOPS = frozenset({"mac", "windows", "ubuntu", "linux"})  # the preview's `environment`
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a message, a summary, or a result; a picture is `image_url`, or the id of an
+    uploaded file.
+    """
+
+    type: str = "text"
+    text: str | None = None
+    refusal: str | None = None
+    image_url: str | None = None
+    file_id: str | None = None
+    current_url: str | None = None
+    logs: str | None = None
+    stdout: str | None = None
+
+    @property
+    def words(self) -> str | None:
+        """What the part says, or which file it stands for."""
+        said = self.text or self.refusal or self.logs or self.stdout
+        return said or (f"[file {self.file_id}]" if self.file_id and not self.image_url else None)
+
+
+_Content = str | tuple[_Part, ...] | _Part | None
+
+
+def messages(items: object, *, agent: bool = False) -> Iterator[ChatMessage]:
+    """The messages that some items are.
+
+    Args:
+        items: A text, or a list of items.
+        agent: Whether a message without a role, or a text, is the agent's; else it is a user's.
+
+    Raises:
+        InputError: An item has another shape than the API's.
+    """
+    if isinstance(items, str):
+        yield ChatMessage("assistant" if agent else "user", items)
+        return
+    if not isinstance(items, list):
+        raise InputError(f"expected a list of items, got {type(items).__name__}")
+    yield from _joined(_records(items), agent)
+
+
+def read_call(name: str, arguments: Mapping[str, object] | str, size: Screen = None) -> Action:
+    """The action of a call in `messages`: of the computer, or as `tool_action` reads it."""
+    values = parsed(arguments)
+    if name != COMPUTER or values is None:
+        return tool_action(name, arguments, size)
+    type_ = values.get("type")
+    given = {key: value for key, value in values.items() if key != "type" and value is not None}
+    action = tool_action(type_ if isinstance(type_, str) else COMPUTER, given, size)
+    if type_ == "scroll":
+        return replace(action, value=scroll_direction(given.get("scroll_x"), given.get("scroll_y")))
+    if type_ == "click" and given.get("button") == "right":
+        return replace(action, kind="right_click")
+    if type_ == "drag":
+        path = [place for place in _list(given.get("path")) if isinstance(place, dict)]
+        ends = (
+            [fraction(place.get("x"), place.get("y"), size) for place in (path[0], path[-1])]
+            if path
+            else [None, None]
+        )
+        return replace(action, point=ends[0], end_point=ends[1])
+    return action
+
+
+def _joined(items: Iterable[_Item], agent: bool) -> Iterator[ChatMessage]:
+    thoughts: list[str] = []
+    said: ChatMessage | None = None  # the agent's text, until it is clear whether a call follows
+    for item in items:
+        type_ = item.get("type") or "message"
+        if not isinstance(type_, str):
+            raise InputError(f"an item's type is {type_!r}")
+        if type_ == "reasoning":
+            thoughts += [
+                text for key in ("summary", "content") if (text := _words(_content(item.get(key))))
+            ]
+            continue
+        if type_ == "message":
+            role = item.get("role")
+            message = ChatMessage(
+                str(role or ("assistant" if agent else "user")),
+                _parts(_content(item.get("content"))),
+            )
+            if said is not None:
+                yield said
+                said = None
+            if message.role == "assistant":
+                said, thoughts = replace(message, reasoning_content="\n".join(thoughts) or None), []
+            else:
+                yield message
+            continue
+        if type_.endswith(_OUTPUT):
+            if said is not None:
+                yield said
+                said = None
+            yield from _results(item, item.get("output"))
+        elif type_.endswith(_CALL):
+            words = [
+                *thoughts,
+                *([said.reasoning_content] if said and said.reasoning_content else []),
+            ]
+            calls, reasoning = tuple(_calls(item, type_)), "\n".join(words) or None
+            yield ChatMessage(
+                "assistant", said.content if said else None, calls, reasoning_content=reasoning
+            )
+            said, thoughts = None, []
+            for key in ("output", "outputs", "results"):  # of tools that OpenAI's side carries out
+                yield from _results(item, item.get(key))
+    if said is not None:
+        yield said
+
+
+def _calls(item: _Item, type_: str) -> Iterator[ToolCall]:
+    id = item.get("call_id") or item.get("id")
+    call = id if isinstance(id, str) else None
+    if type_ == COMPUTER:
+        actions = [
+            action
+            for action in [*_list(item.get("actions")), item.get("action")]
+            if isinstance(action, dict)
+        ]
+        for action in actions or [{}]:
+            yield ToolCall(call, name=COMPUTER, arguments=action)
+        return
+    name, arguments = item.get("name"), item.get("arguments", item.get("input"))
+    if isinstance(name, str) and name and isinstance(arguments, str | dict):
+        yield ToolCall(call, name=name, arguments=arguments)
+        return
+    done, others = (
+        item.get("action"),
+        {key: value for key, value in item.items() if key not in _NOT_SHOWN},
+    )
+    given = {**others, **(done if isinstance(done, dict) else {})}
+    yield ToolCall(
+        call,
+        name=type_.removesuffix(_CALL),
+        arguments={key: v for key, v in given.items() if key != "type"},
+    )
+
+
+def _results(item: _Item, output: object) -> Iterator[ChatMessage]:
+    if output is None:
+        return
+    id = item.get("call_id") or item.get("id")
+    content = _content(output)
+    url = next((part.current_url for part in _as_parts(content) if part.current_url), None)
+    yield ChatMessage(
+        "tool", _parts(content), tool_call_id=id if isinstance(id, str) else None, url=url
+    )
+
+
+def _content(value: object) -> _Content:
+    try:
+        content: _Content = msgspec.convert(value, _Content)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InputError(f"an item's content is broken: {error}") from None
+    return content
+
+
+def _as_parts(content: _Content) -> tuple[_Part, ...]:
+    return (
+        content if isinstance(content, tuple) else (content,) if isinstance(content, _Part) else ()
+    )
+
+
+def _words(content: _Content) -> str:
+    return (
+        content
+        if isinstance(content, str)
+        else "\n".join(part.text for part in _as_parts(content) if part.text)
+    )
+
+
+def _parts(content: _Content) -> str | tuple[ContentPart, ...] | None:
+    if isinstance(content, str | None):
+        return content
+    return tuple(ContentPart(part.type, part.words, part.image_url) for part in _as_parts(content))
+
+
+def _records(items: list[object]) -> Iterator[_Item]:
+    for item in items:
+        if not isinstance(item, dict):
+            raise InputError(f"an item is no object: {type(item).__name__}")
+        yield item
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+@dataclass(frozen=True)
+class _Usage:
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class _ResponseError:
+    message: str | None = None
+    code: str | None = None
+
+
+@dataclass(frozen=True)
+class Response:
+    """What the API gave, with the fields of the request that are next to it."""
+
+    output: list[object]
+    input: str | list[object] | None = None
+    id: str | None = None
+    previous_response_id: str | None = None
+    model: str | None = None
+    tools: list[object] | None = None
+    usage: _Usage | None = None
+    error: _ResponseError | None = None
+    created_at: float | None = None
+
+
+@dataclass(frozen=True)
+class _Request:
+    input: str | list[object] | None = None
+    previous_response_id: str | None = None
+    model: str | None = None
+    tools: list[object] | None = None
+
+
+def is_response(value: object) -> bool:
+    """Whether a value is a response, with its request or alone."""
+    if not isinstance(value, dict) or "custom_id" in value:
+        return False
+    inner = value.get("response")
+    if isinstance(inner, dict) and isinstance(inner.get("output"), list):
+        return True
+    return isinstance(value.get("output"), list) and (
+        value.get("object") == "response"
+        or ("type" not in value and ("input" in value or "previous_response_id" in value))
+    )
+
+
+def is_item(value: object) -> bool:
+    """Whether a value is an item that messages of other APIs do not have."""
+    type_ = value.get("type") if isinstance(value, dict) else None
+    return isinstance(type_, str) and (
+        type_ == "reasoning" or type_.endswith(("_call", "_call_output"))
+    )
+
+
+def parse_response(value: object) -> Response:
+    """A response, with what was asked of the model next to it or in `request`. Raises
+    InputError.
+    """
+    inner = value.get("response") if isinstance(value, dict) else None
+    try:
+        if not isinstance(value, Mapping) or not isinstance(inner, dict):
+            return msgspec.convert(value, Response)
+        request = msgspec.convert(
+            value.get("request", value.get("responses_create_params", {})), _Request
+        )
+        response = msgspec.convert(inner, Response)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InputError(str(error)) from None
+    return replace(
+        response,
+        input=request.input,
+        previous_response_id=response.previous_response_id or request.previous_response_id,
+        model=response.model or request.model,
+        tools=response.tools or request.tools,
+    )
+
+
+def to_trajectory(id: str, responses: tuple[Response, ...], images: RecordImages) -> Trajectory:
+    """The trajectory of responses that follow one another.
+
+    Raises:
+        InputError: An item or a picture is broken.
+    """
+    items = [
+        part
+        for response in responses
+        for part in (_as_items(response.input, "user"), _as_items(response.output, "assistant"))
+    ]
+    flat = [item for part in items for item in part]
+    tools = next((response.tools for response in reversed(responses) if response.tools), [])
+    size = screen_size(tools)
+    chat = conversation(
+        messages(flat), images, size, goal="", read=read_call, looks=LOOKS, measured=True
+    )
+    last = responses[-1]
+    usages = [response.usage for response in responses if response.usage]
+    metadata: dict[str, object] = {}
+    for name, counts in (
+        ("prompt_tokens", [usage.input_tokens for usage in usages]),
+        ("completion_tokens", [usage.output_tokens for usage in usages]),
+    ):
+        if any(count is not None for count in counts):
+            metadata[name] = sum(count or 0 for count in counts)
+    if date := iso_date(responses[0].created_at):
+        metadata["date"] = date
+    if last.id:
+        metadata["response_id"] = last.id
+    error = last.error and (last.error.message or last.error.code)
+    return Trajectory(
+        id=id,
+        task=Task(goal=chat.goal, platform=_platform(tools, flat)),
+        agent=last.model,
+        steps=chat.steps,
+        final=chat.final,
+        answer=chat.answer,
+        metadata=with_claim(metadata, chat.claimed),
+        error=error or None,
+    )
+
+
+def _as_items(value: str | list[object] | None, role: str) -> list[object]:
+    return [{"role": role, "content": value}] if isinstance(value, str) else value or []
+
+
+def _platform(tools: list[object], items: list[object]) -> Platform:
+    environments = {tool.get("environment") for tool in tools if isinstance(tool, dict)}
+    if any(
+        isinstance(environment, str) and environment in _DESKTOPS for environment in environments
+    ):
+        return "desktop"
+    is_computer = any(isinstance(item, dict) and item.get("type") == COMPUTER for item in items)
+    return "web" if is_computer else "other"

@@ -1,0 +1,278 @@
+"""Recordings as the formats look at them, to tell whose they are."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import cached_property, partial
+from pathlib import Path
+
+import msgspec
+
+from prill.datasets.reading.records import UNREADABLE, read_file, read_record
+from prill.errors import InputError, UsageError
+from prill.io.lines import open_lines
+from prill.io.store import BadLine
+
+_MAX_NAMES = 5_000  # files of a folder, and entries of an archive, that are looked at by name
+_MAX_FILES = 40  # files of a folder that are opened for one format
+_HEAD = 64 << 10
+_LARGEST = 64 << 20  # bytes of a document that are parsed to recognise it
+_KEPT = 1 << 20  # bytes of a document that stays in memory until all formats have looked
+
+
+class Source:
+    """A file or folder, as formats look at it; each part is read when it is first asked for, and
+    within bounds.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], base: Path | None = None) -> None:
+        self.path = Path(path)
+        self.base = base or self.path
+        self._value: object = None
+        self._is_kept = False
+        self._below: dict[str, Source] = {}
+
+    @cached_property
+    def is_folder(self) -> bool:
+        """Whether it is a folder."""
+        return self.path.is_dir()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The files below a folder, as paths with `/` relative to it, the nearest first; hidden
+        ones are left out.
+        """
+        found: list[str] = []
+        level = [self.path] if self.is_folder else []
+        while level and len(found) < _MAX_NAMES:
+            below: list[Path] = []
+            for folder in level:
+                try:
+                    entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+                except OSError:
+                    continue
+                below += [
+                    Path(e.path)
+                    for e in entries
+                    if e.name[0] != "." and e.is_dir(follow_symlinks=False)
+                ]
+                found += [
+                    Path(e.path).relative_to(self.path).as_posix()
+                    for e in entries
+                    if e.name[0] != "." and e.is_file()
+                ]
+            level = below
+        return tuple(found[:_MAX_NAMES])
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first 64 KiB of a file, unpacked where it is gzip; empty where it cannot be read."""
+        return self._read(_HEAD)
+
+    @property
+    def value(self) -> object:
+        """What a file holds: its JSON document, or the first record where it has JSON lines; None
+        for anything else.
+        """
+        if self._is_kept:
+            return self._value
+        value = self._parsed()
+        if len(self.head) < _HEAD or self.size <= _KEPT:
+            self._value, self._is_kept = value, True
+        return value
+
+    @cached_property
+    def records(self) -> tuple[object, ...]:
+        """The records among the first lines of a file, where these are JSON; of a document over
+        several lines none.
+        """
+        found: list[object] = []
+        lines = self.head.split(b"\n")
+        for line in lines if len(self.head) < _HEAD else lines[:-1]:
+            try:
+                found.append(msgspec.json.decode(line))
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue
+        return tuple(found)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of `value`; empty where it is no object."""
+        value = self.value
+        return frozenset(value) if isinstance(value, dict) else frozenset()
+
+    @cached_property
+    def size(self) -> int:
+        """The size of the file in bytes, as it is on disk."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
+    @cached_property
+    def zip_names(self) -> tuple[str, ...]:
+        """The names in a ZIP archive; empty for another file."""
+        if not self.head.startswith(b"PK"):
+            return ()
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                return tuple(archive.namelist()[:_MAX_NAMES])
+        except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+            return ()
+
+    def has(self, test: Callable[[Source], bool], *patterns: str) -> bool:
+        """Whether a file passes the test; of a folder, whether one does of the first whose name, or
+        path, fits a pattern.
+        """
+        if not self.is_folder:
+            return test(self)
+        return any(test(file) for file in self.files(*patterns))
+
+    def files(self, *patterns: str) -> Iterator[Source]:
+        """The first files below a folder whose name, or path below it, fits one of the patterns."""
+        fitting = (
+            n
+            for n in self.names
+            if any(fnmatch(n, p) or fnmatch(n.rpartition("/")[2], p) for p in patterns)
+        )
+        for count, name in enumerate(fitting):
+            if count == _MAX_FILES:
+                return
+            if name not in self._below:
+                self._below[name] = Source(self.path / name, self.path)
+            yield self._below[name]
+
+    def _parsed(self) -> object:
+        if self.head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+            return None
+        data = self.head if len(self.head) < _HEAD else self._read(_LARGEST)
+        data = data.removeprefix(b"\xef\xbb\xbf")
+        for text in (data, data.lstrip().split(b"\n", 1)[0]):
+            try:
+                return msgspec.json.decode(text)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue
+        return None
+
+    def _read(self, most: int) -> bytes:
+        if self.is_folder:
+            return b""
+        try:
+            with open_lines(self.path) as file:
+                return file.read(most)
+        except (OSError, EOFError, zlib.error, UsageError, InputError, ValueError):
+            return b""
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file holds, parsed: one JSON document, or JSON lines.
+
+    Args:
+        path: The file.
+        name: Its path below the source without the ending, for ids.
+        records: Each record with its place; of a document that one.
+        broken: The lines that are no JSON.
+    """
+
+    path: Path
+    name: str
+    records: tuple[tuple[str, object], ...]
+    broken: tuple[BadLine, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return str(self.path)
+
+
+def read_documents(
+    source: str | os.PathLike[str], is_ours: Callable[[Source], bool], *patterns: str
+) -> Iterator[Document | BadLine]:
+    """The documents of a file, or of the files below a folder that are of a format; one is in
+    memory at a time.
+
+    Args:
+        source: The file or folder.
+        is_ours: Whether a file below a folder is of the format; others are passed over.
+        *patterns: What names of files below a folder may look like.
+
+    Yields:
+        Each document, its broken lines before it.
+
+    Raises:
+        UsageError: There is no such file, or none of the format.
+    """
+    for path, name in find_files(source, is_ours, *patterns):
+        document = read_record(str(path), partial(_document, path, name))
+        if isinstance(document, BadLine):
+            yield document
+            continue
+        yield from document.broken
+        if document.records:
+            yield document
+
+
+def find_files(
+    source: str | os.PathLike[str], is_ours: Callable[[Source], bool], *patterns: str
+) -> Iterator[tuple[Path, str]]:
+    """A file, or the files below a folder that are of a format, each with its path below the source
+    without the ending.
+
+    Raises:
+        UsageError: There is no such file, or none of the format.
+    """
+    root = Path(source)
+    if not root.exists():
+        raise UsageError(f"{source}: no such file or folder")
+    paths = (
+        sorted(path for pattern in patterns for path in root.rglob(pattern))
+        if root.is_dir()
+        else [root]
+    )
+    found = False
+    for path in dict.fromkeys(paths):
+        if root.is_dir() and not (path.is_file() and is_ours(Source(path, root))):
+            continue
+        found = True
+        yield (
+            path,
+            _without_suffix(path.relative_to(root).as_posix() if root.is_dir() else path.name),
+        )
+    if not found:
+        raise UsageError(f"{source}: no file of this format is in it")
+
+
+def _document(path: Path, name: str) -> Document:
+    data = read_file(path).removeprefix(b"\xef\xbb\xbf")
+    try:
+        return Document(path, name, ((str(path), msgspec.json.decode(data)),))
+    except UNREADABLE as error:
+        whole = str(error)
+    # a document over several lines, broken off
+    if data.lstrip().split(b"\n", 1)[0].strip() in (b"{", b"["):
+        raise InputError(whole)
+    records: list[tuple[str, object]] = []
+    broken: list[BadLine] = []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        place = f"{path}:{number}"
+        try:
+            records.append((place, msgspec.json.decode(line)))
+        except UNREADABLE as error:
+            broken.append(BadLine(place, place, str(error), line))
+    if not records:
+        raise InputError(whole)
+    return Document(path, name, tuple(records), tuple(broken))
+
+
+def _without_suffix(name: str) -> str:
+    for suffix in (".gz", ".json", ".jsonl", ".eval", ".zip"):
+        name = name.removesuffix(suffix)
+    return name

@@ -1,0 +1,246 @@
+"""Spans of OpenTelemetry, as OTLP's JSON has them, as SDKs print them, and as stores of traces give
+them.
+
+OTLP: `resourceSpans[].scopeSpans[].spans[]`, attributes a list of keys and typed values. Others:
+one span an object, with its ids in it or in `context`, and attributes as an object, with dotted
+keys or nested. (open-telemetry/opentelemetry-proto, opentelemetry/proto/trace/v1/trace.proto;
+opentelemetry-python, sdk/trace/__init__.py; Phoenix's REST interface.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import msgspec
+
+from prill.errors import InputError
+
+_LISTS = ("spans", "data")
+_IDS = (
+    ("traceId", "trace_id"),
+    ("spanId", "span_id"),
+    ("parentSpanId", "parent_id", "parent_span_id", "parentId"),
+)
+_STARTS = ("startTimeUnixNano", "start_time", "start_timestamp", "startTime")
+_MAX_DEPTH = 60
+
+
+@dataclass(frozen=True)
+class Span:
+    """A span; `start` is in seconds since 1970, `error` the message of a status that says so."""
+
+    trace: str
+    id: str
+    parent: str | None
+    name: str
+    start: float
+    attributes: Mapping[str, object]
+    events: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    error: str | None = None
+    service: str | None = None
+    annotations: tuple[object, ...] = field(default=())
+
+
+def is_span(value: object) -> bool:
+    """Whether a value is a span, or an envelope of OTLP."""
+    if not isinstance(value, dict):
+        return False
+    if isinstance(value.get("resourceSpans"), list):
+        return True
+    held = value.get("context") if isinstance(value.get("context"), dict) else value
+    return (
+        isinstance(held, dict)
+        and any(key in held for key in _IDS[1])
+        and any(key in held for key in _IDS[0])
+    )
+
+
+def spans_in(value: object) -> Iterator[Span]:
+    """The spans of a document: an envelope, a span, a list of them, or an object with such a list.
+
+    Raises:
+        InputError: It is none of these, or a span is broken.
+    """
+    if isinstance(value, list):
+        for one in value:
+            yield from spans_in(one)
+    elif isinstance(value, dict) and isinstance(value.get("resourceSpans"), list):
+        for resource in value["resourceSpans"]:
+            held = _mapping(resource)
+            service = _attributes(_mapping(held.get("resource") or {}).get("attributes")).get(
+                "service.name"
+            )
+            for scope in _list(held.get("scopeSpans", held.get("instrumentationLibrarySpans"))):
+                for span in _list(_mapping(scope).get("spans")):
+                    yield _span(_mapping(span), service)
+    elif is_span(value):
+        yield _span(_mapping(value), None)
+    elif isinstance(value, dict) and any(isinstance(value.get(key), list) for key in _LISTS):
+        for key in _LISTS:
+            yield from spans_in(value.get(key) or [])
+    else:
+        raise InputError(
+            "expected spans: an object with resourceSpans, or with the ids of a trace and a span"
+        )
+
+
+def nested(attributes: Mapping[str, object], *prefixes: str) -> dict[str, object]:
+    """What stands under dotted keys (`llm.input_messages.0.message.role`) as objects and lists;
+    what is nested stays so.
+    """
+    trees: dict[str, object] = {}
+    for prefix in prefixes:
+        held = value_at(attributes, prefix)
+        trees[prefix] = _parsed(held) if isinstance(held, str) else held
+    for key, value in attributes.items():
+        for prefix in prefixes:
+            if key.startswith(prefix) and key[len(prefix) : len(prefix) + 1] == ".":
+                tree = trees[prefix]
+                tree = trees[prefix] = {} if tree is None else tree
+                _put(tree, key[len(prefix) + 1 :].split("."), value)
+    return {prefix: _lists(tree, 0) for prefix, tree in trees.items()}
+
+
+def value_at(attributes: Mapping[str, object], key: str) -> object:
+    """What a dotted key has, as it is or nested; None without it."""
+    if key in attributes:
+        return attributes[key]
+    held: object = attributes
+    for part in key.split("."):
+        held = held.get(part) if isinstance(held, Mapping) else None
+    return held
+
+
+def text_of(attributes: Mapping[str, object], *keys: str) -> str | None:
+    """The first of the keys that holds a text that is not empty; objects as JSON."""
+    for key in keys:
+        value = value_at(attributes, key)
+        if isinstance(value, dict | list):
+            return msgspec.json.encode(value).decode()
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def _span(held: Mapping[str, object], service: object) -> Span:
+    context = {**held, **_mapping(held.get("context") or {})}
+    trace, id, parent = (
+        next((str(context[key]).removeprefix("0x") for key in keys if context.get(key)), None)
+        for keys in _IDS
+    )
+    if trace is None or id is None:
+        raise InputError("a span has no id, or none of its trace")
+    attributes = _attributes(held.get("attributes"))
+    if "span_kind" in held:  # as Phoenix has it
+        attributes = {"openinference.span.kind": held["span_kind"], **attributes}
+    events = [_mapping(event) for event in _list(held.get("events"))]
+    resource = _attributes(_mapping(held.get("resource") or {}).get("attributes"))
+    service = service or resource.get("service.name") or held.get("service_name")
+    noted = held.get("annotations", held.get("span_annotations"))
+    return Span(
+        trace=trace,
+        id=id,
+        parent=parent,
+        name=str(held.get("name") or held.get("span_name") or ""),
+        start=_seconds(next((held[key] for key in _STARTS if held.get(key) is not None), None)),
+        attributes=attributes,
+        events=tuple(
+            (str(event.get("name") or ""), _attributes(event.get("attributes"))) for event in events
+        ),
+        error=_error(held),
+        service=service if isinstance(service, str) else None,
+        annotations=tuple(noted) if isinstance(noted, list) else (),
+    )
+
+
+def _error(held: Mapping[str, object]) -> str | None:
+    status = held.get("status")
+    status = status if isinstance(status, dict) else {}
+    code = status.get("code", status.get("status_code", held.get("status_code")))
+    if code not in (2, "2", "STATUS_CODE_ERROR", "ERROR"):
+        return None
+    said = status.get("message", status.get("description", held.get("status_message")))
+    return said if isinstance(said, str) and said else "failed"
+
+
+def _attributes(value: object) -> dict[str, object]:
+    if isinstance(value, dict):
+        return value
+    found: dict[str, object] = {}
+    for pair in _list(value):
+        pair = _mapping(pair)
+        found[str(pair.get("key"))] = _plain(pair.get("value"), 0)
+    return found
+
+
+def _plain(value: object, depth: int) -> object:
+    """A typed value of OTLP as a plain one."""
+    if not isinstance(value, dict) or depth > _MAX_DEPTH:
+        return None
+    for kind, held in value.items():
+        if kind == "intValue":
+            try:
+                return int(held) if len(str(held)) < 30 else None
+            except (ValueError, TypeError):
+                return None
+        if kind == "arrayValue":
+            return [_plain(one, depth + 1) for one in _list(_mapping(held).get("values"))]
+        if kind == "kvlistValue":
+            pairs = map(_mapping, _list(_mapping(held).get("values")))
+            return {str(pair.get("key")): _plain(pair.get("value"), depth + 1) for pair in pairs}
+        return held  # a text, a number, a truth value, bytes as base64
+    return None
+
+
+def _put(tree: object, path: list[str], value: object) -> None:
+    for part in path[:-1]:
+        if not isinstance(tree, dict):
+            return
+        tree = tree.setdefault(part, {})
+    if isinstance(tree, dict):
+        tree.setdefault(path[-1], value)
+
+
+def _lists(tree: object, depth: int) -> object:
+    """Objects whose keys are numbers become lists."""
+    if not isinstance(tree, dict) or depth > _MAX_DEPTH:
+        return tree
+    if tree and all(isinstance(key, str) and key.isdecimal() and len(key) < 10 for key in tree):
+        return [_lists(tree[key], depth + 1) for key in sorted(tree, key=int)]
+    return {key: _lists(value, depth + 1) for key, value in tree.items()}
+
+
+def _parsed(value: str) -> object:
+    """What a text that is JSON says; None for another."""
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, str) and not value.isdecimal():
+        try:
+            date = datetime.fromisoformat(value)
+        except ValueError:
+            return 0.0
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    try:
+        number = float(str(value)) if isinstance(value, str | int | float) else 0.0
+    except (ValueError, OverflowError):
+        return 0.0
+    return number / 1e9 if number > 1e14 else number / 1e3 if number > 1e11 else number
+
+
+def _mapping(value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise InputError(f"expected an object in a span, got {type(value).__name__}")
+    return value
+
+
+def _list(value: object) -> list[object]:
+    if value is not None and not isinstance(value, list):
+        raise InputError(f"expected a list in a span, got {type(value).__name__}")
+    return value or []

@@ -1,0 +1,170 @@
+"""Recordings of any known format as trajectory files, for as long as a run reads them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from prill.datasets.convert import ConversionReport, convert
+from prill.datasets.formats import FormatConfig, FormatLike, format_of, open_recording, recognise
+from prill.datasets.reading.records import UNREADABLE, read_file
+from prill.datasets.reading.sources import Source
+from prill.errors import InputError, UsageError
+from prill.io.kinds import TRAJECTORIES
+from prill.io.lines import is_stream
+from prill.temporary.folders import TempFolder, remove_abandoned
+
+_PREFIX = "prill-recording-"
+_MAX_PROBLEMS = 20
+_log = logging.getLogger("prill.datasets.recordings")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording, and what became of it.
+
+    Args:
+        source: The file or folder.
+        format: The name of its format.
+        file: Its trajectories, in a folder with their pictures.
+        report: Counts, and what is wrong with each record.
+    """
+
+    source: Path
+    format: str
+    file: Path
+    report: ConversionReport
+
+
+def is_native(path: str | os.PathLike[str]) -> bool:
+    """Whether a file, or a folder, has trajectories or verdicts of prill's own; also what comes
+    through a pipe.
+    """
+    if is_stream(path):
+        return True
+    return Source(path).has(
+        lambda file: any(map(_is_record, file.records)), "*.jsonl", "*.jsonl.gz"
+    )
+
+
+def recording_format(path: str | os.PathLike[str], format: FormatLike | None = None) -> str | None:
+    """The name of the format that a file or folder is to be read as; None where it is prill's own,
+    or nobody's.
+
+    Args:
+        path: The file or folder.
+        format: The format that is asked for.
+
+    Raises:
+        UsageError: Several formats know it, and none is asked for.
+    """
+    if format is not None:
+        described = FormatConfig.read(format, "format")
+        return str(described.name)
+    if is_native(path) or not Path(path).exists() or not recognise(path):
+        return None
+    return format_of(path)
+
+
+@contextmanager
+def opened_recordings(
+    paths: Iterable[str | os.PathLike[str]],
+    format: FormatLike | None = None,
+    goal: str | None = None,
+    goals: str | os.PathLike[str] | None = None,
+) -> Iterator[tuple[list[str], list[Recording]]]:
+    """The paths, with a trajectory file in place of each recording of another format; these are
+    gone after the block.
+
+    Args:
+        paths: Trajectory files, folders of them, and recordings.
+        format: The format of all of them; None: recognised by the content.
+        goal: The goal of each run whose recording has none.
+        goals: A file of such goals: see `read_goals`.
+
+    Yields:
+        The paths to read, and the recordings among them.
+
+    Raises:
+        UsageError: Several formats know a recording, or no trajectory could be read from it.
+        InputError: The file of goals is broken.
+    """
+    by_id = read_goals(goals) if goals is not None else {}
+    opened: list[str] = []
+    recordings: list[Recording] = []
+    with ExitStack() as folders:
+        for path in paths:
+            name = recording_format(path, format)
+            if name is None:
+                opened.append(os.fspath(path))
+                continue
+            remove_abandoned(_PREFIX)
+            folder = TempFolder(_PREFIX)
+            folders.callback(folder.close)
+            trajectories, _ = open_recording(format or name, path, goal=goal, goals=by_id)
+            report = convert(trajectories, (), folder.path, keep_broken=True)
+            expect_trajectories(path, name, report)
+            for problem in report.problems[:_MAX_PROBLEMS]:
+                _log.warning("%s", problem)
+            _log.info("%s: read as %s, %d trajectories", path, name, report.trajectories)
+            recordings.append(Recording(Path(path), name, folder.path / TRAJECTORIES, report))
+            opened.append(str(recordings[-1].file))
+        yield opened, recordings
+
+
+def expect_trajectories(
+    path: str | os.PathLike[str], format: str, report: ConversionReport
+) -> None:
+    """Raises UsageError, with what is wrong, where nothing of a recording could be read."""
+    if not report.trajectories:
+        problems = "".join(f"\nleft out: {problem}" for problem in report.problems[:_MAX_PROBLEMS])
+        has_goals = any("no goal" in problem for problem in report.problems)
+        raise UsageError(
+            f"{path}: no trajectory of format {format} could be read{problems}",
+            parameters=("goal", "goals") if has_goals else (),
+        )
+
+
+def read_goals(path: str | os.PathLike[str]) -> Mapping[str, str]:
+    """Goals by the id of a run or of its task.
+
+    Args:
+        path: A JSON object of them, or JSON lines of objects with `id` and `goal`.
+
+    Raises:
+        InputError: The file is broken.
+    """
+    data = read_file(path)
+    try:
+        return msgspec.json.decode(data, type=dict[str, str])
+    except UNREADABLE:
+        pass
+    goals: dict[str, str] = {}
+    for number, line in enumerate(data.splitlines(), 1):
+        if line.strip():
+            try:
+                row = msgspec.json.decode(line, type=_Goal)
+            except UNREADABLE as error:
+                raise InputError(
+                    f"{path}:{number}: expected an object with id and goal: {error}"
+                ) from None
+            goals[row.id] = row.goal
+    return goals
+
+
+@dataclass(frozen=True)
+class _Goal:
+    id: str
+    goal: str
+
+
+def _is_record(value: object) -> bool:
+    return isinstance(value, dict) and (
+        isinstance(value.get("task"), dict) or isinstance(value.get("evaluator"), dict)
+    )

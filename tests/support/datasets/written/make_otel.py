@@ -1,0 +1,244 @@
+"""Writes spans by OpenTelemetry's SDK: an agent of ours whose calls of a scripted server the
+instrumentations record.
+
+    python make_otel.py OUT
+
+OUT gets OTLP JSON, `openinference-….json` by openinference-instrumentation-openai and
+`genai-….json` by opentelemetry-instrumentation-openai-v2, each of a run that is long, short, and
+broken off, `hidden-pictures.json` by the former with pictures hidden, `both-pictures.json` with
+both conventions, and `spans.jsonl`, as the SDK itself writes the short run.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import os
+import struct
+import subprocess
+import sys
+import threading
+import zlib
+from pathlib import Path
+from typing import Any
+
+GOAL = "Buy green tea"
+
+
+def png(shade: int) -> str:
+    """A picture of 64 × 32 pixels, as a data URL."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    header = struct.pack(">IIBBBBB", 64, 32, 8, 0, 0, 0, 0)
+    rows = zlib.compress((b"\0" + bytes([shade]) * 64) * 32)
+    data = (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    )
+    return "data:image/png;base64," + base64.b64encode(data).decode()
+
+
+def calls(text: str, *made: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    listed = [
+        {
+            "id": f"call-{text}-{i}",
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(arguments)},
+        }
+        for i, (name, arguments) in enumerate(made)
+    ]
+    return {"role": "assistant", "content": text, **({"tool_calls": listed} if listed else {})}
+
+
+LONG = [
+    calls("Open", ("browser_navigate", {"url": "http://shop.test/"})),
+    calls("Type", ("type_text", {"text": "green tea"}), ("press_key", {"key": "Enter"})),
+    calls("Click", ("computer", {"action": "left_click", "coordinate": [16, 8]})),
+    calls("Scroll", ("scroll", {"direction": "down"})),
+    calls("I bought green tea."),
+]
+SCRIPTS = {
+    "long": LONG,
+    "short": [calls("There is no tea.")],
+    "broken": LONG[:2],
+    "pictures": [LONG[2], LONG[4]],
+}
+
+
+class Server(http.server.ThreadingHTTPServer):
+    replies: list[dict[str, Any]]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if not self.server.replies:
+            self.answer(400, {"error": {"message": "no reply is left"}})
+            return
+        message = self.server.replies.pop(0)
+        reason = "tool_calls" if message.get("tool_calls") else "stop"
+        choice = {"index": 0, "message": message, "finish_reason": reason}
+        usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
+        self.answer(
+            200,
+            {
+                "id": "c",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "scripted-1",
+                "choices": [choice],
+                "usage": usage,
+            },
+        )
+
+    def answer(self, status: int, body: dict[str, Any]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def run(kind: str, script: str, out: Path) -> None:
+    """One run of the agent, in a process of its own: instrumentations are of a process."""
+    from openai import BadRequestError, OpenAI
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(resource=Resource({"service.name": "shopper"}))
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    if kind != "genai":
+        from openinference.instrumentation import TraceConfig
+        from openinference.instrumentation.openai import OpenAIInstrumentor
+
+        config = TraceConfig(
+            hide_input_images=kind == "hidden", enable_genai_semconv=kind == "both"
+        )
+        OpenAIInstrumentor().instrument(tracer_provider=provider, config=config)
+    else:
+        from opentelemetry.instrumentation.openai_v2 import OpenAIInstrumentor
+
+        OpenAIInstrumentor().instrument(tracer_provider=provider)
+    server = Server(("127.0.0.1", 0), Handler)
+    server.replies = list(SCRIPTS[script])
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    client = OpenAI(
+        base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none", max_retries=0
+    )
+    tracer = provider.get_tracer("shopper")
+    agent = (
+        {
+            "openinference.span.kind": "AGENT",
+            "agent.name": "shopper",
+            "input.value": GOAL,
+            "session.id": "session-1",
+        }
+        if kind != "genai"
+        else {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": "shopper",
+            "gen_ai.conversation.id": "session-1",
+        }
+    )
+    look = {"type": "image_url", "image_url": {"url": png(1)}}
+    messages: list[Any] = [
+        {"role": "system", "content": "You are a shopper."},
+        {"role": "user", "content": GOAL},
+        {"role": "user", "content": [look]},
+    ]
+    shade = 1
+    try:
+        with tracer.start_as_current_span("invoke_agent shopper", attributes=agent) as root:
+            while True:
+                message = (
+                    client.chat.completions.create(model="scripted", messages=messages)
+                    .choices[0]
+                    .message
+                )
+                messages.append(message.model_dump(exclude_none=True))
+                for call in message.tool_calls or ():
+                    done = f"done: {call.function.name}"
+                    tool = (
+                        {
+                            "openinference.span.kind": "TOOL",
+                            "tool.name": call.function.name,
+                            "tool.id": call.id,
+                            "input.value": call.function.arguments,
+                            "output.value": done,
+                        }
+                        if kind != "genai"
+                        else {
+                            "gen_ai.operation.name": "execute_tool",
+                            "gen_ai.tool.name": call.function.name,
+                            "gen_ai.tool.call.id": call.id,
+                            "gen_ai.tool.call.arguments": call.function.arguments,
+                            "gen_ai.tool.call.result": done,
+                        }
+                    )
+                    with tracer.start_as_current_span(
+                        f"execute_tool {call.function.name}", attributes=tool
+                    ):
+                        messages.append({"role": "tool", "tool_call_id": call.id, "content": done})
+                if not message.tool_calls:
+                    if kind != "genai":
+                        root.set_attribute("output.value", message.content)
+                    break
+                shade += 1
+                messages.append(
+                    {
+                        "role": "user",
+                        "content": [{"type": "image_url", "image_url": {"url": png(shade)}}],
+                    }
+                )
+    except BadRequestError as error:
+        print(error)
+    spans = exporter.get_finished_spans()
+    from google.protobuf.json_format import MessageToDict
+
+    exported = MessageToDict(encode_spans(spans))
+    for resource in exported["resourceSpans"]:
+        for scope in resource["scopeSpans"]:
+            for span in scope["spans"]:
+                # OTLP's JSON has them as hexadecimal digits, and not as Protobuf's has bytes.
+                for key in ("traceId", "spanId", "parentSpanId"):
+                    if key in span:
+                        span[key] = base64.b64decode(span[key]).hex()
+    (out / f"{kind}-{script}.json").write_text(json.dumps(exported))
+    if (kind, script) == ("openinference", "short"):
+        (out / "spans.jsonl").write_text(
+            "".join(span.to_json(indent=None) + "\n" for span in spans)
+        )
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    if len(sys.argv) == 4:
+        run(sys.argv[2], sys.argv[3], folder)
+        sys.exit()
+    capture = {
+        "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
+    }
+    for kind in ("openinference", "genai", "hidden", "both"):
+        for script in SCRIPTS:
+            if (script == "pictures") == (kind in ("hidden", "both")):
+                subprocess.run(
+                    [sys.executable, __file__, str(folder), kind, script],
+                    check=True,
+                    env={**os.environ, **capture},
+                )

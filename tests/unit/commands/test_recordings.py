@@ -1,0 +1,238 @@
+"""Commands on logs of other tools: recognised by their content, judged with their pictures, and
+reported where they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import prill as library
+from prill.io.store import read_verdicts
+from prill.runs.annotate import Opened
+from tests.support.commands.command import Prill, write_trajectories
+from tests.support.commands.endpoint import Endpoint
+from tests.unit.datasets.formats.test_atif import document
+from tests.unit.datasets.formats.test_openai_batch import PIXEL
+
+USER = {"role": "user", "content": "Buy green tea"}
+SHOWN = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/png", "data": PIXEL.partition(",")[2]},
+}
+CALL = {"type": "tool_use", "id": "a", "name": "navigate", "input": {"url": "http://shop/"}}
+RESULT = {"type": "tool_result", "tool_use_id": "a", "content": [SHOWN]}
+RUN = [
+    USER,
+    {"role": "assistant", "content": [CALL]},
+    {"role": "user", "content": [RESULT]},
+    {"role": "assistant", "content": "Bought."},
+]
+SUCCESS = ("--judge", "always-success")
+
+
+def lines(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def temporary() -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob("prill-recording-*"))
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    lines(folder / "calls.log", {"id": "one", "messages": RUN}, {"id": "two", "messages": RUN[:2]})
+    return folder
+
+
+def test_a_log_is_scored_whatever_its_name(prill: Prill, logs: Path) -> None:
+    done = prill("score", "logs/calls.log", "-o", "v.jsonl", *SUCCESS)
+    assert (done.returncode, [verdict.id for verdict in read_verdicts("v.jsonl")]) == (
+        0,
+        ["one", "two"],
+    )
+    again = prill("score", "logs/calls.log", "-o", "v.jsonl", *SUCCESS)
+    assert "2 already there" in again.stderr and not temporary()
+
+
+def test_its_pictures_reach_the_judge(prill: Prill, logs: Path) -> None:
+    with Endpoint(lambda text: 'Thoughts: It is bought.\nStatus: "success"') as endpoint:
+        command = (
+            "score",
+            "logs/calls.log",
+            "-o",
+            "v.jsonl",
+            "--judge",
+            "vlm",
+            *endpoint.words,
+            "--limit",
+            1,
+        )
+        done = prill(*command)
+    assert done.returncode == 0, done.stderr
+    assert len(endpoint.pictures) == 1 and "Buy green tea" in json.dumps(endpoint.bodies)
+
+
+def test_processes_share_a_log(prill: Prill, tmp_path: Path) -> None:
+    lines(tmp_path / "many.jsonl", *({"id": str(i), "messages": RUN} for i in range(6)))
+    assert prill("score", "many.jsonl", "-o", "v.jsonl", *SUCCESS, "--processes", 2).returncode == 0
+    assert {verdict.id for verdict in read_verdicts("v.jsonl")} == set("012345")
+
+
+def test_several_logs_and_trajectories_are_one_run(
+    prill: Prill, logs: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(document(session_id="three")))
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images/a.png").write_bytes(base64.b64decode(PIXEL.partition(",")[2]))
+    write_trajectories(tmp_path / "t.jsonl", 2)
+    done = prill("score", "t.jsonl", "run.json", "logs/calls.log", "-o", "v.jsonl", *SUCCESS)
+    assert done.returncode == 0 and len(list(read_verdicts("v.jsonl"))) == 5
+
+
+def test_a_broken_run_is_unscored(prill: Prill, tmp_path: Path) -> None:
+    lines(tmp_path / "runs.jsonl", {"id": "one", "messages": RUN}, {"id": "two", "messages": 5})
+    done = prill("score", "runs.jsonl", "-o", "v.jsonl", *SUCCESS)
+    assert done.returncode == 3
+    one, two = read_verdicts("v.jsonl")
+    assert (one.success, two.success, two.unscored) == (True, None, "input")
+    assert "runs.jsonl:2" in two.reason and "messages" in two.reason
+    checked = prill("check", "runs.jsonl", "--json")
+    (report,) = json.loads(checked.stdout)
+    assert (checked.returncode, report["file"], report["good"], report["broken"]) == (
+        3,
+        "runs.jsonl",
+        1,
+        1,
+    )
+    assert report["notes"] == ["read as messages"] and "runs.jsonl:2" in report["problems"][0]
+
+
+def test_what_several_formats_know_must_be_named(prill: Prill, logs: Path) -> None:
+    (logs / "run.json").write_text(json.dumps(document()))
+    (logs / "calls.log").rename(logs / "calls.jsonl")
+    done = prill("score", "logs", "-o", "v.jsonl", *SUCCESS)
+    assert (
+        done.returncode == 2
+        and "logs: could be of the formats atif, messages; say which one (--format)" in done.stderr
+    )
+    assert prill("score", "logs", "-o", "v.jsonl", *SUCCESS, "--format", "messages").returncode == 0
+    assert len(list(read_verdicts("v.jsonl"))) == 2
+    converted = prill("convert", "logs", "-o", "out")
+    assert converted.returncode == 2 and "atif, messages" in converted.stderr
+
+
+def test_what_nobody_knows_is_refused_as_before(prill: Prill, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Buy tea\n")
+    done = prill("score", "notes.txt", "-o", "v.jsonl", *SUCCESS)
+    assert done.returncode == 2 and "no trajectory could be read; notes.txt:1" in done.stderr
+    assert "of no known format; name one of" in prill("convert", "notes.txt", "-o", "out").stderr
+
+
+def test_goals_stand_in_for_missing_ones(prill: Prill, tmp_path: Path) -> None:
+    run = [{"role": "assistant", "content": [CALL]}]
+    path = lines(
+        tmp_path / "runs.jsonl",
+        *({"id": id, "messages": run} for id in ("a", "b")),
+        {"id": "c", "messages": RUN},
+    )
+    done = prill("score", path, "-o", "v.jsonl", *SUCCESS)
+    assert done.returncode == 3 and [v.unscored for v in read_verdicts("v.jsonl")] == [
+        "input",
+        "input",
+        None,
+    ]
+    (tmp_path / "goals.json").write_text('{"a": "Sell tea"}')
+    assert (
+        prill(
+            "convert", path, "-o", "out", "--goals", "goals.json", "--goal", "Brew tea"
+        ).returncode
+        == 0
+    )
+    goals = {t.id: t.task.goal for t in library.read_trajectories("out/trajectories.jsonl")}
+    assert goals == {"a": "Sell tea", "b": "Brew tea", "c": "Buy green tea"}
+    lines(tmp_path / "goals.json", {"id": "a", "goal": "Sell tea"}, {"id": "b"})
+    done = prill("score", path, "-o", "w.jsonl", *SUCCESS, "--goals", "goals.json")
+    assert (
+        done.returncode == 2 and "goals.json:2: expected an object with id and goal" in done.stderr
+    )
+    only = lines(tmp_path / "only.jsonl", {"id": "a", "messages": run})
+    done = prill("score", only, "-o", "w.jsonl", *SUCCESS)
+    assert (
+        done.returncode == 2 and "has no goal" in done.stderr and "--goal, --goals" in done.stderr
+    )
+
+
+def test_the_input_is_never_written(prill: Prill, logs: Path, tmp_path: Path) -> None:
+    before = (logs / "calls.log").read_bytes()
+    for command in (("score", *SUCCESS), ("report",), ("annotate", "--annotator", "me")):
+        done = prill(command[0], "logs/calls.log", "-o", "logs/calls.log", *command[1:])
+        assert done.returncode == 2 and "this is an input too" in done.stderr
+    assert (logs / "calls.log").read_bytes() == before
+
+
+def test_a_report_holds_the_pictures_of_a_log(prill: Prill, logs: Path) -> None:
+    prill("score", "logs/calls.log", "-o", "v.jsonl", *SUCCESS)
+    assert (
+        prill("report", "logs/calls.log", "--verdicts", "v.jsonl", "-o", "r.html").returncode == 0
+    )
+    page = Path("r.html").read_text()
+    assert "Buy green tea" in page and "data:image/" in page and "prill-recording" not in page
+
+
+def test_python_reads_logs_as_the_command_does(logs: Path, tmp_path: Path) -> None:
+    config = library.ScoreConfig(
+        trajectories=[logs / "calls.log"],
+        output=tmp_path / "v.jsonl",
+        judge="always-fail",
+        format=library.FormatConfig("messages"),
+    )
+    assert [verdict.success for verdict in library.score(config).verdicts()] == [False, False]
+    assert (
+        library.convert(
+            library.ConvertConfig(source=logs / "calls.log", output=tmp_path / "out")
+        ).report.trajectories
+        == 2
+    )
+
+
+async def test_a_log_is_annotated(logs: Path, tmp_path: Path) -> None:
+    stop, pages = asyncio.Event(), []
+
+    def opened(page: Opened) -> None:
+        pages.append(page)
+        stop.set()
+
+    config = library.AnnotateConfig(
+        trajectories=[logs / "calls.log"], annotator="me", output=tmp_path / "l.jsonl"
+    )
+    await library.annotate_async(config, stop=stop, opened=opened)
+    assert [page.total for page in pages] == [2]
+
+
+def test_the_format_is_a_word_that_may_be_left_out(
+    prill: Prill, logs: Path, tmp_path: Path
+) -> None:
+    """A file that is there is no name; what is neither is an unknown format."""
+    for words in (
+        ("logs/calls.log",),
+        ("messages", "logs/calls.log"),
+        ("logs/calls.log", "--format", "messages"),
+    ):
+        done = prill(
+            "convert", *words, "-o", tmp_path / str(len(words)) / words[0].replace("/", "_")
+        )
+        assert done.returncode == 0, done.stderr
+    assert (
+        "unknown format 'mesages'"
+        in prill("convert", "mesages", "logs/calls.log", "-o", "out").stderr
+    )
