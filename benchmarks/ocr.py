@@ -24,12 +24,10 @@ from prill.errors import MissingExtraError, UsageError
 
 WORDS = (
     "account address basket billing branch cancel checkout comment commit confirm contact coupon "
-    "customer delivery details "
-    "discount distance downloads favourites filter history invoice language merge message "
-    "newsletter notifications orders "
-    "payment profile quantity rating receipt refund remove report review save search settings "
-    "shipping sign status stock "
-    "submit subscription subtotal total tracking update upload warranty wishlist"
+    "customer delivery details discount distance downloads favourites filter history invoice "
+    "language merge message newsletter notifications orders payment profile quantity rating "
+    "receipt refund remove report review save search settings shipping sign status stock submit "
+    "subscription subtotal total tracking update upload warranty wishlist"
 )
 SIZE = (1280, 720)
 

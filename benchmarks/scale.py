@@ -304,8 +304,7 @@ def picture(found: dict[int, list[Outcome]]) -> str:
     parts = [
         (
             '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 350" '
-            'font-family="sans-serif" '
-            'font-size="12">'
+            'font-family="sans-serif" font-size="12">'
         )
     ]
     parts.append('<rect width="700" height="350" fill="white"/>')

@@ -86,8 +86,7 @@ def main() -> None:
         episodes = sum(solved[task] for task in played)
         print(
             f"list of {name}: {len(played)} tasks played, {every} solved with every seed, {most} "
-            "with most seeds; "
-            f"episodes {episodes} / {len(played) * len(seeds)}"
+            f"with most seeds; episodes {episodes} / {len(played) * len(seeds)}"
         )
 
 

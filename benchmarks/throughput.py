@@ -363,8 +363,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     """The rows for reading."""
     lines = [
         f"{'':12} {'conc.':>5} {'input':>6} {'n':>7} {'verdicts/s':>11} {'of ideal':>9} "
-        f"{'CPU ms':>7} {'children':>8} "
-        f"{'mock ms':>7} {'2 cores':>8} {'start s':>7} {'MB':>5}"
+        f"{'CPU ms':>7} {'children':>8} {'mock ms':>7} {'2 cores':>8} {'start s':>7} {'MB':>5}"
     ]
     for r in rows:
         ideal = r["per_second"] / (r["concurrency"] / LATENCY)

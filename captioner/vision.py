@@ -104,9 +104,8 @@ class VLMCaptioner:
             self.ocr not in (None, "easyocr") or self.prompt is not None
         ):
             raise UsageError(
-                "preset original has the words and the OCR (easyocr, by paragraphs) that its "
-                "model was trained on; leave out "
-                "prompt, and any other ocr",
+                "preset original has the words and the OCR (easyocr, by paragraphs) that its model "
+                "was trained on; leave out prompt, and any other ocr",
                 parameters=("preset", "ocr", "prompt"),
             )
         self.name  # noqa: B018

@@ -267,8 +267,7 @@ class Cascade(_Combined):
         if band is not None and high < 1.0 and not first_may_accept:
             raise UsageError(
                 f"with a band up to {high:g} the first judge would accept runs that no second one "
-                "has seen: end the band at 1, "
-                "or say that the first may accept",
+                "has seen: end the band at 1, or say that the first may accept",
                 parameters=("first_may_accept",),
             )
         high = high if first_may_accept else 1.0

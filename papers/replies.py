@@ -43,6 +43,12 @@ _LEAD = re.compile(
     r"^(?:\s*(?:>+|#{1,6}(?=\s)|[-*•‣–+](?=\s)|\(?\d{1,3}[.):](?=\s)|(?:step|action|schritt|paso|étape|шаг)\s*\d+\s*[.:)-]|第\s*\d+\s*步\s*[:：]?))*\s*",
     re.IGNORECASE,
 )
+_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+_CITED = re.compile(r"`[^`]*`|\[[^\]]*\]")
+_DENIED = re.compile(
+    r"\b(?:not|never|neither|nor|cannot|without|wrong|instead of|rather than|unless|if|nicht|kein\w*|no debo)\b|n['’]t\b|不",  # noqa: E501
+    re.IGNORECASE,
+)
 _QUOTED = re.compile(r'("(?:[^"\\]|\\.)*")')
 _EMPHASIS = re.compile(r"\*\*|__(?=\S)|(?<=\S)__|`")
 _INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff"), None) | {
@@ -266,6 +272,16 @@ def without_fences(text: str) -> str:
 def ticked_spans(text: str) -> list[str]:
     """What stands between single back-ticks on a line."""
     return [found[1].strip() for found in _TICKED.finditer(text)]
+
+
+def asserted_text(text: str) -> str:
+    """The sentences that a model stands by: without those that deny, or make a condition, of what
+    they mention.
+
+    What is quoted in back-ticks or brackets counts for neither.
+    """
+    sentences = _SENTENCE.split(text)
+    return "\n".join(one for one in sentences if not _DENIED.search(_CITED.sub("", one)))
 
 
 def plain_line(line: str) -> str:

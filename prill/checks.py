@@ -86,9 +86,8 @@ def expect_judge(judge: object) -> None:
     if inspect.isroutine(judge):
         name = getattr(judge, "__name__", "f")
         raise UsageError(
-            f"the judge is the plain function {name}: write @prill.as_judge({name!r}, "
-            "version='1') above it, "
-            "which makes a judge of it"
+            f"the judge is the plain function {name}: write @prill.as_judge({name!r}, version='1') "
+            "above it, which makes a judge of it"
         )
     raise UsageError(
         f"a {type(judge).__name__} is not a judge: a judge has info, screenshots and __call__ "

@@ -277,8 +277,7 @@ def _expect_rows(
     if kind == "kto" and len(file.labels) < 2:
         raise UsageError(
             "kto needs steps that the judge kept and steps that it rejected: there are "
-            f"{len(filtered.steps)} and "
-            f"{len(filtered.rejected)}{because}",
+            f"{len(filtered.steps)} and {len(filtered.rejected)}{because}",
             parameters=("rows",),
         )
     if file.rows:
@@ -286,8 +285,7 @@ def _expect_rows(
     if kind == "dpo":
         raise UsageError(
             "no kept step and rejected step of one task were done at the same state, so there are "
-            "no pairs; more attempts at "
-            f"each task give some{because}",
+            f"no pairs; more attempts at each task give some{because}",
             parameters=("rows",),
         )
     raise UsageError(f"no kept step gives a row{because}")

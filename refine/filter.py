@@ -342,8 +342,7 @@ class _Rule:
         if score is None:
             raise UsageError(
                 f"the verdict of {verdict.id} by {verdict.evaluator.name} has no score to compare "
-                "with a threshold; without "
-                "one, what the judge calls a success is kept",
+                "with a threshold; without one, what the judge calls a success is kept",
                 parameters=("threshold",),
             )
         return "" if score >= self.threshold else self._below
@@ -356,8 +355,7 @@ class _Rule:
             if verdict.rewards is None:
                 raise UsageError(
                     f"the verdict of {verdict.id} by {verdict.evaluator.name} has no rewards of "
-                    "steps; the judge `steps` gives "
-                    "them, and the level `attempt` needs none",
+                    "steps; the judge `steps` gives them, and the level `attempt` needs none",
                     parameters=("level",),
                 )
             return ["" if reward >= threshold else self._below for reward in verdict.rewards]
@@ -395,9 +393,8 @@ def _calibration_for(judge: EvaluatorInfo, path: str | Path) -> Calibration | No
     ):
         return calibration
     raise UsageError(
-        f"{path}: this calibration is of another judge, or of other settings of {judge.name}; "
-        "make one of these verdicts with "
-        "`prill calibrate`",
+        f"{path}: this calibration is of another judge, or of other settings of {judge.name}; make "
+        "one of these verdicts with `prill calibrate`",
         parameters=("calibration",),
     )
 
@@ -429,8 +426,7 @@ def _threshold_for(precision: float, probabilities: Sequence[float]) -> float:
         most = f"the surest has {ordered[0]:.3f}" if ordered else "there are none"
         raise UsageError(
             f"no threshold gives a precision of {precision:g}: of the attempts' calibrated scores "
-            f"{most}; ask for less, or "
-            "judge more attempts",
+            f"{most}; ask for less, or judge more attempts",
             parameters=("precision",),
         )
     return best

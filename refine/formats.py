@@ -229,8 +229,7 @@ class Axolotl:
         if images:
             lines += [
                 "* With images: `skip_prepare_dataset: true`, `remove_unused_columns: false`, "
-                "`sample_packing: false`; their "
-                "paths are relative to this folder, so start there.",
+                "`sample_packing: false`; their paths are relative to this folder, so start there.",
                 "* With images axolotl does not read `training`: it learns every answer of a row, "
                 "those of worked examples in "
                 "the prompt, too. Where the prompt has some, take another format.",

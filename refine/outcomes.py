@@ -272,8 +272,7 @@ def table_lines(table: OutcomeTable) -> Iterator[str]:
     if table.undecided:
         yield (
             f"the truth is unknown of {table.undecided} of {table.tasks} tasks: success counts "
-            "them as not solved, and the "
-            "interval reaches to all of them being solved"
+            "them as not solved, and the interval reaches to all of them being solved"
         )
     yield (
         f"{table.played} attempts played, {table.reused} taken from another run, at "

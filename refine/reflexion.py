@@ -368,8 +368,7 @@ class _Run(Generic[E]):
         if differ := sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key)):
             raise UsageError(
                 f"{path}: holds a run with other settings ({', '.join(differ)}); choose another "
-                "folder, and name this one "
-                "as the baseline",
+                "folder, and name this one as the baseline",
                 parameters=("output", "baseline"),
             )
         return True

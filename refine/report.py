@@ -100,8 +100,7 @@ def summary_lines(filtered: Filtered, truth: Mapping[str, bool | None] | None = 
     lines = [
         (
             f"{len(filtered.steps):,} of {steps:,} steps kept, of {kept:,} of "
-            f"{filtered.attempts:,} "
-            "attempts"
+            f"{filtered.attempts:,} attempts"
         )
     ]
     if filtered.unscored:
@@ -114,8 +113,7 @@ def summary_lines(filtered: Filtered, truth: Mapping[str, bool | None] | None = 
     if filtered.expected_precision is not None and filtered.label_noise is not None:
         lines.append(
             f"By the calibration {filtered.expected_precision:.3f} of the attempts kept are true "
-            "successes: expect a share of "
-            f"{filtered.label_noise:.3f} false ones"
+            f"successes: expect a share of {filtered.label_noise:.3f} false ones"
         )
     if truth is not None:
         lines.append(f"By the labels, {precision_words(*true_precision(filtered, truth))}")

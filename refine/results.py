@@ -43,9 +43,8 @@ RESULTS, TABLES = "results.json", "results.md"
 BY_ROUND, BY_PRECISION = "success-by-round.svg", "success-by-precision.svg"
 _JUDGED = (
     "**A judge's figures, not the truth.** Nobody grades what is done in this environment: a "
-    "success below is what the judge "
-    "{} calls one, with its errors. How far it can be trusted is known from labels only (`prill "
-    "agree`)."
+    "success below is what the judge {} calls one, with its errors. How far it can be trusted is "
+    "known from labels only (`prill agree`)."
 )
 # Fewer clusters than this cannot reach p = 0.05, whatever they show: with five, the least two-sided
 # p is 2 / 2**5.
@@ -462,27 +461,24 @@ def results_text(results: StudyResults) -> str:
         "# Filtered behavioural cloning",
         *(() if results.judged_by is None else (_JUDGED.format(results.judged_by),)),
         "Successes on the episodes held out, with 95 % Wilson intervals. Training seeds play the "
-        "same episodes, so the "
-        "interval of all of them together is as wide as that of one.",
+        "same episodes, so the interval of all of them together is as wide as that of one.",
         _table(
             "arm|training seed|round|successes|share|interval|without a label"
             if results.judged_by is None
             else "arm|training seed|round|judged successful|share|interval|without a verdict",
             _score_rows(results.scores),
         ),
-        "The same episodes side by side: how many only the one arm solved (or more often, over "
-        "all seeds), the difference with "
-        "its 95 % interval when episodes are redrawn, and exact two-sided tests that swap the "
-        "arms by episode (with one "
-        "seed that is McNemar's test) and by task. Training seeds are not redrawn.",
+        "The same episodes side by side: how many only the one arm solved (or more often, over all "
+        "seeds), the difference with its 95 % interval when episodes are redrawn, and exact "
+        "two-sided tests that swap the arms by episode (with one seed that is McNemar's test) and "
+        "by task. Training seeds are not redrawn.",
         _table(
             "arm|against|training seed|round|episodes|only it|only the "
             "other|difference|interval|p|p by task",
             map(_difference_cells, results.differences),
         ),
-        "What was learnt from, by the oracle's labels: how right the judge was about all "
-        "attempts, and the attempts that "
-        "rows were made of.",
+        "What was learnt from, by the oracle's labels: how right the judge was about all attempts, "
+        "and the attempts that rows were made of.",
         _table(
             "arm|training seed|round|attempts|true successes|judge|its precision|its "
             "recall|learnt from|of them successes|"

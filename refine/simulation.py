@@ -167,8 +167,7 @@ def judge_of_calibration(calibration: Calibration) -> JudgeModel:
     if known is None:
         raise UsageError(
             "the calibration is of an earlier version and does not tell how often its judge errs: "
-            "make it again with `prill "
-            "calibrate`, or give verdicts and labels as well",
+            "make it again with `prill calibrate`, or give verdicts and labels as well",
             parameters=("calibration", "verdicts", "labels"),
         )
     successes = [*known.successes, *[None] * known.unscored_successes]

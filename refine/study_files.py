@@ -144,8 +144,7 @@ def _expect_hashes(file: Path, manifest: Mapping[str, Any]) -> None:
             state = "has changed" if path.is_file() else "is gone"
             raise UsageError(
                 f"{path}: {state} since {file} was written; put back what was there, or delete "
-                f"{file.name}: the study's own "
-                "command makes it again"
+                f"{file.name}: the study's own command makes it again"
             )
 
 

@@ -238,9 +238,8 @@ async def _pitfalls(simulators: Sequence[Simulator], *, has_simctl: bool) -> tup
         accessibility = Tool("accessibility", f"on: {names}", how)
     taps = (
         "there some builds of idb_companion take a tap in half pixels of the screenshot, not in "
-        "points (facebook/idb#964); "
-        "before a run, tap something by idb ui tap X Y in points and look, or use a runtime "
-        "before iOS 26"
+        "points (facebook/idb#964); before a run, tap something by idb ui tap X Y in points and "
+        "look, or use a runtime before iOS 26"
     )
     return accessibility, Tool("taps in points", None, taps, lacking=f"not certain on {names}")
 

@@ -44,8 +44,7 @@ _LEFTOVERS = (
 )
 _ONE_WORKER = (
     "reset with an address brings back every site, also those that other workers play on: give a "
-    "command, which is told the "
-    "sites (PRILL_SITES), or leave out workers"
+    "command, which is told the sites (PRILL_SITES), or leave out workers"
 )
 _OF_SHOP = (
     "the scripted policy knows the tasks of the local shop only: set shop, or choose another policy"

@@ -77,9 +77,8 @@ class WebArenaSpec(PageSpec):
     cookies: Annotated[
         Path | None,
         (
-            "folder that keeps the cookies of each combination of sites; none: every episode "
-            "signs in "
-            "again"
+            "folder that keeps the cookies of each combination of sites; none: every episode signs "
+            "in again"
         ),
     ] = None
     reset: Annotated[

@@ -116,25 +116,22 @@ _ASCII_WORD = re.compile(r"\w+", re.ASCII)  # the same in ASCII text, and faster
 _COMMON = frozenset(
     _WORD.findall(
         "the and for are was with from its this that which what how who when where you your does "
-        "can all any one give please "
-        "into than then them has have there using use"
+        "can all any one give please into than then them has have there using use"
     )
 )
 _DOUBTS = frozenset(
     _WORD.findall(
         "not no cannot lack lacks lacking without missing unable unclear fail fails failed error "
-        "empty however only neither "
-        "nor none"
+        "empty however only neither nor none"
     )
 )
 # What a page says that could not be shown: it has lost the words that would speak against success.
 _ERRORS = frozenset(
     _WORD.findall(
         "401 403 404 408 410 429 500 502 503 504 again blank blocked broken captcha cloudflare "
-        "crashed denied dns err error "
-        "expired failed forbidden found gateway invalid loading maintenance nginx offline oops "
-        "refused refresh reload reset "
-        "robot server sorry timed timeout unavailable unexpected unreachable wrong"
+        "crashed denied dns err error expired failed forbidden found gateway invalid loading "
+        "maintenance nginx offline oops refused refresh reload reset robot server sorry timed "
+        "timeout unavailable unexpected unreachable wrong"
     )
 )
 _QUESTIONS = (

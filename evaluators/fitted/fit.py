@@ -315,10 +315,9 @@ def _table(
     if not _enough(runs):
         raise UsageError(
             f"too few labelled runs to fit a judge: {sum(run.success for run in runs)} successes "
-            "and "
-            f"{sum(not run.success for run in runs)} failures in "
-            f"{len({run.task for run in runs})} tasks; "
-            f"at least {_LEAST_EACH} of each, in {_LEAST_TASKS} tasks, are needed"
+            f"and {sum(not run.success for run in runs)} failures in "
+            f"{len({run.task for run in runs})} tasks; at least {_LEAST_EACH} of each, in "
+            f"{_LEAST_TASKS} tasks, are needed"
         )
     return FeatureTable(runs, bounded=kind == "student" and (evidence_only or hardened))
 

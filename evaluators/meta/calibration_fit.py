@@ -292,11 +292,10 @@ def _unreachable(scores: list[float], truths: list[bool], target: float) -> str:
         key=lambda point: point.bound,
     )
     return (
-        f"no threshold has a precision of at least {target:g} with 95 % confidence; the nearest "
-        "is a calibrated score of "
-        f"{best.threshold:g}, {best.right} of {best.called} right; even without an error, "
-        f"{_least_called(target, 1)} runs "
-        "would have to be called successes; label more runs, or ask for less"
+        f"no threshold has a precision of at least {target:g} with 95 % confidence; the nearest is "
+        f"a calibrated score of {best.threshold:g}, {best.right} of {best.called} right; even "
+        f"without an error, {_least_called(target, 1)} runs would have to be called successes; "
+        "label more runs, or ask for less"
     )
 
 

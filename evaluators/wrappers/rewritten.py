@@ -102,8 +102,7 @@ class EvidenceOnly(Rewritten):
             if isinstance(judge, ClaimReader) and judge.needs_claims:
                 raise UsageError(
                     f"{judge.info.name} was fitted to look at what agents claim, so without that "
-                    "it would misjudge; "
-                    "fit one that goes by evidence only",
+                    "it would misjudge; fit one that goes by evidence only",
                     parameters=("evidence_only",),
                 )
         super().__init__(evaluator, self._silenced, {"evidence_only": True})

@@ -179,8 +179,7 @@ def main() -> None:
         "",
         (
             "| turns | steps | elements, with memory | without | steps right, with memory | "
-            "without | "
-            "difference | p |"
+            "without | difference | p |"
         ),
         "|---|---|---|---|---|---|---|---|",
     ]

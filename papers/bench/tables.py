@@ -27,8 +27,7 @@ _SUCCESS = {
     "webarena": "Success is what the oracle of the task says of the state that the agent left.",
     "airline": (
         "Success is that the desk is as the caller wanted it, with nothing else changed; progress "
-        "is the share of checkpoints "
-        "that were reached."
+        "is the share of checkpoints that were reached."
     ),
 }
 # Columns of some benchmarks alone; a share of rewards is told since pages that give part of one
@@ -39,17 +38,13 @@ _SHARES: Mapping[str, Callable[[BenchRow], float | None]] = {
 }
 _CLUSTERS = {"miniwob": "tasks", "webarena": "templates", "airline": "tasks"}
 _HOW = (
-    "Every task counts the same, however many of its seeds have an outcome. Intervals are 95 %: "
-    "of one task Wilson's, over its "
-    "seeds; of several, {clusters} are redrawn, all seeds of one being one cluster (bootstrap; "
-    "with fewer than 20 clusters "
-    "Student's t on log odds, leaving out one cluster at a time; where all are alike, Wilson's "
-    "with a trial a cluster). "
-    "Unreadable are replies of the model that hold no action, or two that differ, of all that "
-    "were read. "
-    "Actions, calls, tokens and US dollars are means of an attempt, lessons included; the `stop` "
-    "that ends an episode is no "
-    "action."
+    "Every task counts the same, however many of its seeds have an outcome. Intervals are 95 %: of "
+    "one task Wilson's, over its seeds; of several, {clusters} are redrawn, all seeds of one being "
+    "one cluster (bootstrap; with fewer than 20 clusters Student's t on log odds, leaving out one "
+    "cluster at a time; where all are alike, Wilson's with a trial a cluster). Unreadable are "
+    "replies of the model that hold no action, or two that differ, of all that were read. Actions, "
+    "calls, tokens and US dollars are means of an attempt, lessons included; the `stop` that ends "
+    "an episode is no action."
 )
 _TRIALS = (
     "After T trials, some attempt among the first T succeeded; an attempt that failed may "
@@ -57,23 +52,20 @@ _TRIALS = (
 )
 _THEIRS = (
     "Columns with **theirs** are figures of the publication named there, copied from it and not "
-    "measured here: another model, "
-    "other seeds, other times. They are means over the tasks that have an outcome here, too, "
-    "where the publication has them by "
-    "task; in brackets stands over how many, where that is another number than ours."
+    "measured here: another model, other seeds, other times. They are means over the tasks that "
+    "have an outcome here, too, where the publication has them by task; in brackets stands over "
+    "how many, where that is another number than ours."
 )
 
 _COUNTED = {
     "mt-mind2web": (
-        "Ele. Acc and Op. F1 are means over turns of the mean over a turn's steps; SSR is the "
-        "mean over conversations of the "
-        "share of steps that are right, and TSR that of the share of turns whose steps are all "
-        "right (MT-Mind2Web)."
+        "Ele. Acc and Op. F1 are means over turns of the mean over a turn's steps; SSR is the mean "
+        "over conversations of the share of steps that are right, and TSR that of the share of "
+        "turns whose steps are all right (MT-Mind2Web)."
     ),
     "mind2web": (
         "All figures are means over tasks: of the mean over a task's steps, and SR of whether all "
-        "its steps are right "
-        "(Mind2Web)."
+        "its steps are right (Mind2Web)."
     ),
 }
 _MARKED = {
@@ -100,11 +92,9 @@ _MATCHED = {
 }
 _HOW_MARKED = (
     "A step without a positive among the best {top} candidates is wrong, whatever was done. Every "
-    "step is asked for as if "
-    "those before it had been right. Intervals are 95 %: conversations are redrawn (bootstrap; "
-    "with fewer than 20 Student's "
-    "t on log odds, leaving out one at a time; where all are alike, Wilson's with a trial a "
-    "conversation)."
+    "step is asked for as if those before it had been right. Intervals are 95 %: conversations are "
+    "redrawn (bootstrap; with fewer than 20 Student's t on log odds, leaving out one at a time; "
+    "where all are alike, Wilson's with a trial a conversation)."
 )
 _THEIR_ROWS = (
     "Rows with **theirs** are figures of the publication named below, copied from it "

@@ -12,6 +12,7 @@ from prill.actions.webarena import UnreadableActionError, read_action
 from prill.models.replies import excerpt
 from prill.papers.replies import (
     ToolCall,
+    asserted_text,
     one_answer,
     plain_line,
     python_call,
@@ -149,11 +150,23 @@ def _in_prose(text: str) -> list[str]:
     """The actions that have a line or back-ticks of their own, or stand after `the next action
     is`.
     """
-    spans = [*map(plain_line, without_fences(text).splitlines()), *ticked_spans(text)]
-    rests = [text[start.end() :] for start in islice(_IN_PROSE.finditer(text), _MAX_IN_PROSE)]
+    said = asserted_text(text)
+    rests = [said[start.end() :] for start in islice(_IN_PROSE.finditer(said), _MAX_IN_PROSE)]
+    spans = [*map(plain_line, without_fences(text).splitlines()), *ticked_spans(said)]
     spans += [rest[: _line_end(rest)] for rest in rests]
     found = [_bare(span.rstrip(".")) for span in spans]
-    return [span for span in found if _STRICT.fullmatch(span)]
+    return [span for span in found if _STRICT.fullmatch(span) and _only_brackets(span)]
+
+
+def _only_brackets(span: str) -> bool:
+    """Whether no word stands behind the first bracket but in brackets: what is mentioned in a
+    sentence is no action.
+    """
+    depth, outside = 0, ""
+    for character in span[span.find("[") :] if "[" in span else "":
+        depth += (character == "[") - (character == "]")
+        outside += character if depth <= 0 else ""
+    return not re.search(r"\w", outside)
 
 
 def read_call(text: str) -> PolicyCall:

@@ -15,6 +15,7 @@ from prill.models.replies import excerpt
 from prill.papers.replies import (
     ToolCall,
     UnreadableReplyError,
+    asserted_text,
     fenced_blocks,
     plain_line,
     python_call,
@@ -72,6 +73,7 @@ _GREETING = re.compile(
 _ELEMENT = ("id", "element_id", "element", "ref", "target", "number", "index", "bid", "node_id")
 _TARGET = re.compile(r'^<[^>]*data-wob_ref="(\d+)"')
 _MAX_TIMES = 100
+_MAX_UNQUOTED = 4  # words to type that stand without quotes: more are a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def _readings(said: str) -> Iterator[list[str]]:
     fenced = [line for block in fenced_blocks(said) for line in block.splitlines()]
     for lines in (fenced, without_fences(said).splitlines()):
         yield [_as_line(plain) for line in lines if (plain := plain_line(line))]
-    yield [_as_line(span) for span in ticked_spans(said)]
+    yield [_as_line(span) for span in ticked_spans(asserted_text(said))]
 
 
 def _as_line(line: str) -> str:
@@ -170,8 +172,10 @@ def _number(ref: object) -> str:
 
 def _is_prose(line: str) -> bool:
     """Whether a line is a sentence or a heading to people, and no attempt at an action."""
-    if detect_kind(line) is not None or _ID.search(line):
+    if detect_kind(line) is not None:
         return False
+    if _ID.search(line):
+        return len(line.split()) > 5
     return (
         len(line.split()) > 4
         or line[-1:] in ":.!?：。！？"
@@ -207,6 +211,11 @@ def read_order(line: str) -> PlannedOrder:
         quote = _QUOTED.search(rest)
         after = rest if quote is None else rest[quote.end() :]
         ref = _ID.search(after)
+        if quote is None and ref is None and len(rest.split()) > _MAX_UNQUOTED:
+            raise UnreadableActionError(
+                f'{excerpt(line)} does not say in double quotes what to enter, as in enter "tea" '
+                "to id=7"
+            )
         return PlannedOrder(
             "type",
             None if ref is None else ref[1],

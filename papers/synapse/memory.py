@@ -237,8 +237,7 @@ class ExemplarMemory:
         held = 0 if self._vectors is None else self._vectors.shape[1]
         return UsageError(
             f"{self.embedder.name} gave a vector of {numbers} numbers, and the memory's have "
-            f"{held}: "
-            "make the memory again with it"
+            f"{held}: make the memory again with it"
         )
 
     async def nearest(self, text: str, most: int = NEIGHBOURS) -> list[tuple[float, Exemplar]]:
@@ -317,8 +316,7 @@ class ExemplarMemory:
         if header is not None and header.embedder != embedder.name:
             raise UsageError(
                 f"{place}: its vectors are those of {header.embedder}, not of {embedder.name}; "
-                "they do not mix: take "
-                "that embedder, with those weights, or make the memory again",
+                "they do not mix: take that embedder, with those weights, or make the memory again",
                 parameters=("embedder",),
             )
         exemplars = tuple(_read_lines(place / EXEMPLARS))

@@ -36,7 +36,9 @@ from prill.papers.replies import (
     ReplyCounts,
     UnreadableReplyError,
     ask_readable,
+    asserted_text,
     one_answer,
+    plain_line,
     tool_calls,
     visible_text,
 )
@@ -299,7 +301,9 @@ def parse_action(reply: str) -> Action:
     Raises UnreadableReplyError where there is none, and for two that differ.
     """
     text = visible_text(until(reply, *_STOPS))
-    for spans in ([inside for _, inside in _TICKED.findall(text)], [text]):
+    said = asserted_text(text)
+    lines = [line for line in map(plain_line, text.splitlines()) if _SAID.fullmatch(line)]
+    for spans in ([inside for _, inside in _TICKED.findall(said)], lines, [said]):
         found = [
             (one[1].upper(), one[2], one[3] or "") for span in spans for one in _SAID.finditer(span)
         ]

@@ -459,8 +459,7 @@ class Answers:
         )
         self._db.execute(
             "CREATE TABLE answers (number INTEGER PRIMARY KEY, id TEXT, line BLOB, file INTEGER, "
-            "start INTEGER, kind TEXT, "
-            "UNIQUE (id, line))"
+            "start INTEGER, kind TEXT, UNIQUE (id, line))"
         )
         for id, fetched in folder.written():
             self.note_written(id, fetched=fetched)
@@ -488,9 +487,8 @@ class Answers:
         """
         kinds = "'good'" if self._retry else "'good', 'failed'"
         row = self._db.execute(
-            f"SELECT file, start FROM answers WHERE id = ? AND kind IN ({kinds}) "
-            "ORDER BY kind = 'good' DESC, CASE kind WHEN 'good' THEN number ELSE -number END "
-            "LIMIT 1",
+            f"SELECT file, start FROM answers WHERE id = ? AND kind IN ({kinds}) ORDER BY kind = "
+            "'good' DESC, CASE kind WHEN 'good' THEN number ELSE -number END LIMIT 1",
             (id,),
         ).fetchone()
         if row is None:

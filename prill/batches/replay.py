@@ -105,8 +105,7 @@ def _models(judge: Evaluator) -> Iterator[OpenAIModel]:
             elif model is not None and hasattr(model, "complete"):
                 raise UsageError(
                     f"model {model.name} answers on this machine; a batch is for a model at an "
-                    "endpoint: give its plain "
-                    "name, also where you carry the batch out yourself"
+                    "endpoint: give its plain name, also where you carry the batch out yourself"
                 )
     if not found:
         raise UsageError(

@@ -344,8 +344,7 @@ COMMANDS: Mapping[str, Command] = {
             "prill watch watch.jsonl --window 100 --drift-alarm --json",
         ),
         "Exit codes: 0 no alarm, 1 an alarm stands at the end of a log, 3 no alarm but some lines "
-        "could not be read, "
-        "2 nothing could be read or bad usage.",
+        "could not be read, 2 nothing could be read or bad usage.",
     ),
     "papers bench": Command(
         "papers",
@@ -401,8 +400,7 @@ COMMANDS: Mapping[str, Command] = {
             "l.jsonl --json",
         ),
         "Pages must have been recorded as HTML (prill rollout miniwob --text html). Exit codes: 0 "
-        "all read, 3 without some "
-        "broken lines, 2 bad usage.",
+        "all read, 3 without some broken lines, 2 bad usage.",
     ),
     "papers rank": Command(
         "papers",
@@ -427,8 +425,7 @@ COMMANDS: Mapping[str, Command] = {
             "ranked.jsonl",
         ),
         "Exit codes: 0 all ranked, 3 without turns that cannot be read, 2 it cannot be, 130 "
-        "interrupted: the same command goes "
-        "on.",
+        "interrupted: the same command goes on.",
     ),
     "papers conversations": Command(
         "papers",

@@ -96,9 +96,8 @@ class Checksums:
         if problems:
             more = f"; and {len(problems) - _MAX_SHOWN} more" if len(problems) > _MAX_SHOWN else ""
             raise UsageError(
-                f"{'; '.join(problems[:_MAX_SHOWN])}{more}. Put back what was there, or accept "
-                "the folder as it is now: "
-                f"prill accept {self.folder}"
+                f"{'; '.join(problems[:_MAX_SHOWN])}{more}. Put back what was there, or accept the "
+                f"folder as it is now: prill accept {self.folder}"
             )
 
     def note(self, *names: str) -> None:

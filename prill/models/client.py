@@ -680,9 +680,8 @@ def _nothing_said(message: ChatMessage) -> str:
         return "the reply is empty"
     return (
         f"the reply holds only the model's thoughts and no answer ({excerpt(message.thoughts)}); "
-        "the server may take the "
-        "answer for thoughts: start it without its reasoning parser, or ask for less reasoning "
-        "effort"
+        "the server may take the answer for thoughts: start it without its reasoning parser, or "
+        "ask for less reasoning effort"
     )
 
 

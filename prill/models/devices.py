@@ -87,11 +87,10 @@ def expect_room(servers: Sequence[GpuServer]) -> None:
         )
         raise UsageError(
             f"vLLM would have to serve {len(servers)} models at the same time, and each takes "
-            "nearly all memory of the card: "
-            f"{given}. Give each a share, in sum less than 1 (gpu-memory-utilization in "
-            "serve_options); or let one of them "
-            "work first (captions of prill caption, say); or start one by yourself on another "
-            "card (vllm serve), by base_url",
+            f"nearly all memory of the card: {given}. Give each a share, in sum less than 1 "
+            "(gpu-memory-utilization in serve_options); or let one of them work first (captions of "
+            "prill caption, say); or start one by yourself on another card (vllm serve), by "
+            "base_url",
             parameters=("serve_options",),
         )
 

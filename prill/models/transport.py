@@ -169,8 +169,7 @@ class CircuitBreaker:
             return
         self.why = (
             f"{self.place} has answered nothing for {now - self._since:.3g} s "
-            f"({len(self._failing)} calls failed; the last: "
-            f"{problem})"
+            f"({len(self._failing)} calls failed; the last: {problem})"
         )
         self.answered()
         self._open.discard(call)
@@ -402,9 +401,8 @@ class Endpoint:
         ):
             raise UsageError(
                 f"timeout is {timeout:g}, total timeout {total_timeout:g}, patience {patience:g} "
-                f"and retries {retries}; give "
-                f"times above 0 (seconds, less than {_MAX_SECONDS:g} for one attempt), and 0 or "
-                "more retries"
+                f"and retries {retries}; give times above 0 (seconds, less than {_MAX_SECONDS:g} "
+                "for one attempt), and 0 or more retries"
             )
 
     def __getstate__(self) -> dict[str, Any]:

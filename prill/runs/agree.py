@@ -471,9 +471,8 @@ def _share(value: float | None) -> str:
 def _corrected(table: Corrected) -> Iterator[str]:
     only = f", source {table.source}" if table.source else ""
     yield (
-        f"Corrections ({table.name}, {table.tasks} tasks{only}): {len(table.matched)} "
-        "trajectories are of such a task, "
-        f"the labels of {len(table.changed)} changed"
+        f"Corrections ({table.name}, {table.tasks} tasks{only}): {len(table.matched)} trajectories "
+        f"are of such a task, the labels of {len(table.changed)} changed"
     )
     yield f"They were made for {table.made_for}; a label of another run may have been right"
 

@@ -81,8 +81,7 @@ def weaker_second(judge: Evaluator) -> list[str]:
         if first is not None and second is not None and second < first:
             cautions.append(
                 "the second judge of this cascade agrees with labels less than the first (kappa "
-                f"{second:.2f}, {first:.2f}): "
-                "what goes on to it is judged worse"
+                f"{second:.2f}, {first:.2f}): what goes on to it is judged worse"
             )
     return cautions
 

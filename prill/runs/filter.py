@@ -252,8 +252,7 @@ def _teacher(policy: Any, name: str) -> Teacher:
     able = [name for name in POLICIES.entries if hasattr(POLICIES.maker(name), "demonstrate")]
     raise UsageError(
         f"policy {name} cannot put recorded steps as lessons: it has no demonstrate(trajectory, "
-        "index); those that do: "
-        f"{', '.join(able)}",
+        f"index); those that do: {', '.join(able)}",
         parameters=("policy",),
     )
 

@@ -47,9 +47,8 @@ from prill.runs.rollout.run import RolloutConfig, rollout_session
 log = logging.getLogger("prill.runs")
 _LATER = (
     "nobody grades what is done in {0}, so there are no figures until people label each folder "
-    "`evaluation` of the study "
-    "(prill annotate FOLDER/trajectories.jsonl -o FOLDER/labels.jsonl, then the same study with "
-    "tables_only)"
+    "`evaluation` of the study (prill annotate FOLDER/trajectories.jsonl -o FOLDER/labels.jsonl, "
+    "then the same study with tables_only)"
 )
 _AUDIENCE = Audience(say=log.info)
 # tokens of a row that memory is planned for where the training has no limit: a page and a picture
@@ -261,9 +260,8 @@ def _training_on(devices: Devices, spec: TrainSpec, base: Base, out: Path) -> st
     )
     memory = f"about {facts.memory / 1e9:.1f} of {one.memory / 1e9:.0f} GB of one {one.name}"
     return (
-        f"a training with rows of {tokens:,} tokens: {memory}, {facts.disk_needed / 1e9:.1f} GB "
-        f"of disk, {hours}; "
-        f"{devices.count} GPUs share the arms and seeds"
+        f"a training with rows of {tokens:,} tokens: {memory}, {facts.disk_needed / 1e9:.1f} GB of "
+        f"disk, {hours}; {devices.count} GPUs share the arms and seeds"
     )
 
 
@@ -386,8 +384,7 @@ class Rollouts:
         if study.rounds > 1 and all(_uses_other_policy(study, kind) for kind in study.kinds):
             raise UsageError(
                 "rounds: all attempts are another policy's, so a later round has nothing new to "
-                "learn from; set it to 1, "
-                "or add attempts of the policy itself"
+                "learn from; set it to 1, or add attempts of the policy itself"
             )
         places = (
             ["attempts"]
@@ -414,8 +411,7 @@ class Rollouts:
             )
             raise UsageError(
                 f"policy: {name} {what}: it cannot play what was trained; a policy that asks a "
-                "model can with local:DIR or "
-                "vllm:MODEL"
+                "model can with local:DIR or vllm:MODEL"
             )
 
     async def check(self, out: Path) -> dict[str, EpisodePlan]:
@@ -444,10 +440,9 @@ class Rollouts:
             where = plans["evaluation"].environment
             raise UsageError(
                 f"evaluation: nobody grades what is done in {where}, so there would be no figure "
-                "at all; name a judge whose "
-                "verdicts are to be the figures (judge = …), or say annotated = true and label "
-                "the evaluations afterwards "
-                "(prill annotate, then the same study with tables_only)"
+                "at all; name a judge whose verdicts are to be the figures (judge = …), or say "
+                "annotated = true and label the evaluations afterwards (prill annotate, then the "
+                "same study with tables_only)"
             )
         return plans
 

@@ -281,9 +281,8 @@ def _card(model: StudentModel) -> Iterator[str]:
     if guard := model.guard:
         yield (
             f"It judges last states of {guard.characters[0]:,} to {guard.characters[1]:,} "
-            f"characters and {guard.words[0]:,} to "
-            f"{guard.words[1]:,} different words, {guard.coverage:.0%} of them known; of others "
-            "it says no_evidence."
+            f"characters and {guard.words[0]:,} to {guard.words[1]:,} different words, "
+            f"{guard.coverage:.0%} of them known; of others it says no_evidence."
         )
     if facts.band.low > 0:
         yield (

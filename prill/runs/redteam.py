@@ -368,8 +368,7 @@ def markdown(result: RedTeam) -> str:
         f"{len(result.effects)} in "
         f"{len(effects)} families; of each family the strength that adds most false positives.",
         f"Changes in points, with 95 % intervals: bootstrap over {result.clusters} tasks, {DRAWS} "
-        "draws; "
-        "* Wilson, as all draws are alike.",
+        "draws; * Wilson, as all draws are alike.",
     ]
     if caution := fitted_caution(evaluator.name, result.fitted):
         notes.append(f"Warning: {caution}.")

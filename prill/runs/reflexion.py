@@ -58,10 +58,9 @@ from prill.types import Usage
 log = logging.getLogger("prill.runs")
 TABLE = "results.md"
 _UNGRADED = (
-    "no oracle grades what is done in {0}: attempts are counted as the judge has them, and what "
-    "is true of them stays unknown "
-    "until people label them (prill annotate {1}/trajectories.jsonl -o {1}/labels.jsonl, then the "
-    "same run again)"
+    "no oracle grades what is done in {0}: attempts are counted as the judge has them, and what is "
+    "true of them stays unknown until people label them (prill annotate {1}/trajectories.jsonl -o "
+    "{1}/labels.jsonl, then the same run again)"
 )
 _RETRIES, _LESSONS = RetrySpec(), LessonsConfig()
 # The states in which a task has no answer that the judge or the last attempt stands for.

@@ -189,8 +189,7 @@ def _words(path: str, report: WatchReport) -> str:
     lines = [
         (
             f"{path}: {headline([(path, report)])}; {report.verdicts:,} verdicts, "
-            f"{report.unscored:,} "
-            f"unscored{who}"
+            f"{report.unscored:,} unscored{who}"
         )
     ]
     for sign in report.signs:

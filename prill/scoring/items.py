@@ -208,9 +208,8 @@ def check_verdict(verdict: object, trajectory: Trajectory, info: EvaluatorInfo) 
             raise ValueError(f"one about {verdict.id!r}")
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"the judge {info.name!r} gave no sound verdict for {trajectory.id!r} ({error}); it "
-            "is to give a "
-            "prill.types.Verdict"
+            f"the judge {info.name!r} gave no sound verdict for {trajectory.id!r} ({error}); it is "
+            "to give a prill.types.Verdict"
         ) from None
 
 

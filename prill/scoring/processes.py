@@ -170,8 +170,7 @@ class Processes:
             part,
             PrillError(
                 f"{MAX_LOSSES} processes that judged have died at the same shard, the last with "
-                f"exit code {code}; the same "
-                "command resumes"
+                f"exit code {code}; the same command resumes"
             ),
         )
 

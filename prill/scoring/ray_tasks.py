@@ -218,8 +218,7 @@ def start(spec: RaySpec) -> int:
     if spec.workers is None and room < 1:
         raise UsageError(
             f"there is no place for a worker of {spec.cpus:g} cores and {spec.gpus:g} GPUs: Ray "
-            "has "
-            f"{there.get('CPU', 0):g} cores and {there.get('GPU', 0):g} GPUs",
+            f"has {there.get('CPU', 0):g} cores and {there.get('GPU', 0):g} GPUs",
             parameters=("engine",),
         )
     return spec.workers or room
@@ -255,9 +254,8 @@ def _no_start(spec: RaySpec, error: Exception) -> UsageError:
     if spec.address is not None:
         return UsageError(f"Ray at {spec.address}: {_first_line(error)}", parameters=("address",))
     return NotStartedError(
-        f"Ray did not start on this machine ({_first_line(error).rstrip('.')}); try again when "
-        "the machine is less busy, or "
-        "have several processes judge, without an engine",
+        f"Ray did not start on this machine ({_first_line(error).rstrip('.')}); try again when the "
+        "machine is less busy, or have several processes judge, without an engine",
         parameters=("engine",),
     )
 

@@ -153,9 +153,8 @@ def unpacked(setup: Setup) -> Any:
 
 def _unfit(name: str, problem: str) -> UsageError:
     return UsageError(
-        f"{name} cannot be handed to other processes ({problem}); do it in one process, or make "
-        "it of classes and functions "
-        "that stand in a module, which each machine needs",
+        f"{name} cannot be handed to other processes ({problem}); do it in one process, or make it "
+        "of classes and functions that stand in a module, which each machine needs",
         parameters=("processes", "engine"),
     )
 

@@ -128,9 +128,8 @@ def get_column(columns: Mapping[str, Any], name: str) -> Any:
         return columns[name]
     there = ", ".join(sorted(columns)) or "none"
     raise UsageError(
-        f"the batch has no column {name!r}{nearest(name, columns)}; its columns: {there}. Name "
-        "the one that holds the "
-        "trajectories, or None to judge the completion alone"
+        f"the batch has no column {name!r}{nearest(name, columns)}; its columns: {there}. Name the "
+        "one that holds the trajectories, or None to judge the completion alone"
     )
 
 

@@ -78,9 +78,8 @@ def expect_weights(saved: Path, numbers: int, output: Path) -> None:
         kept = f"; {last.name} has them, and the same call saves them again" if last else ""
         raise UsageError(
             f"{output}: the training ended, and {there:,} of {numbers:,} weights were gathered "
-            "from its processes. With FSDP "
-            "set fsdp_state_dict_type FULL_STATE_DICT, with DeepSpeed "
-            f"stage3_gather_16bit_weights_on_model_save true{kept}"
+            "from its processes. With FSDP set fsdp_state_dict_type FULL_STATE_DICT, with "
+            f"DeepSpeed stage3_gather_16bit_weights_on_model_save true{kept}"
         )
 
 

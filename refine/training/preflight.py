@@ -163,8 +163,7 @@ def plan_training(
     ):
         raise UsageError(
             f"{rows}:{blind.line}: the row has a picture, and {spec.model} takes none; choose a "
-            "model with "
-            "vision, or rows of text",
+            "model with vision, or rows of text",
             parameters=("model",),
         )
     sizes, digest = check_pictures(read, lambda done: say("pictures", done, len(read.seen)))
@@ -233,9 +232,8 @@ def _expect_fitting(
     )
     raise UsageError(
         f"{rows.path}:{line}: {lost} of {len(rows.samples)} rows are longer than {limit} tokens, "
-        f"this one has {length}; "
-        "tokens of pictures are never cut, so raise max_length, "
-        "lower max_pixels, or drop such rows",
+        f"this one has {length}; tokens of pictures are never cut, so raise max_length, lower "
+        "max_pixels, or drop such rows",
         parameters=("max_length", "max_pixels", "overlong"),
     )
 
@@ -323,8 +321,7 @@ def estimate_run(
     if needed > free:
         raise UsageError(
             f"{output}: checkpoints need about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are "
-            "free; choose another disk, "
-            "or keep fewer of them",
+            "free; choose another disk, or keep fewer of them",
             parameters=("output", "keep_checkpoints"),
         )
     return Preflight(

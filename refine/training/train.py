@@ -497,7 +497,6 @@ def _memory_failures() -> Iterator[None]:
     except import_module("torch").OutOfMemoryError as error:
         raise UsageError(
             f"the training does not fit the memory of the device: {excerpt(str(error))}. Fewer "
-            "rows at once, smaller pictures, "
-            "gradient checkpointing, or method qlora need less",
+            "rows at once, smaller pictures, gradient checkpointing, or method qlora need less",
             parameters=("micro_batch", "max_pixels", "gradient_checkpointing", "method"),
         ) from error

@@ -342,9 +342,8 @@ def _refuse_old(name: str, raw: dict[str, Any], spec: TrainSpec) -> None:
             what, needs = _OF_THEIR_OWN[architecture]
             raise OptionError(
                 f"model: {name} is {what}, whose code needs {needs}; here is "
-                f"{transformers.__version__}. Train it in an "
-                "environment of its own, from rows in the format of ms-swift, or take a model "
-                "that transformers knows itself "
+                f"{transformers.__version__}. Train it in an environment of its own, from rows in "
+                "the format of ms-swift, or take a model that transformers knows itself "
                 "(docs/how-to/training.md)",
                 "model",
             )

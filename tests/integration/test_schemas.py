@@ -166,9 +166,8 @@ def test_every_problem_names_line_and_field(tmp_path: Path) -> None:
     assert problems(tmp_path / "t.jsonl", b"".join(lines)) == [
         ":2: Expected `str`, got `int` - at `$.task.goal`",
         (
-            f":4: duplicate id 'a', first used at {tmp_path}/t.jsonl:1; give each trajectory an "
-            "id of "
-            "its own"
+            f":4: duplicate id 'a', first used at {tmp_path}/t.jsonl:1; give each trajectory an id "
+            "of its own"
         ),
         ":5: belongs to labels, among trajectories; move it to a file of its kind",
     ]

@@ -45,7 +45,6 @@ def test_no_report_is_no_good_news(report: str) -> None:
     assert code == 3 and lines == [
         (
             "NOT CHECKED: the advisory service could not be asked: ConnectionError: Failed to "
-            "resolve "
-            "'pypi.org'"
+            "resolve 'pypi.org'"
         )
     ]

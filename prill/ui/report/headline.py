@@ -66,9 +66,8 @@ def _against_constant(comparison: Agreement) -> str:
     of the accuracy.
     """
     constant = (
-        "the best constant (always "
-        f"{'success' if comparison.majority_answer else 'failure'}, {comparison.majority:.0%} "
-        "right)"
+        f"the best constant (always {'success' if comparison.majority_answer else 'failure'}, "
+        f"{comparison.majority:.0%} right)"
     )
     figure = _named(comparison, "accuracy")
     if figure is None or figure.low is None or figure.high is None:

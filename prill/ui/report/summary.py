@@ -420,9 +420,8 @@ def _agreement(
         )
     note = (
         f"Against the {contents.source} labels, judged trajectories only; in brackets 95 % "
-        "intervals, whole tasks drawn. "
-        "Trajectories that are unscored, or have no verdict, are no failures: they count in the "
-        "last accuracy alone."
+        "intervals, whole tasks drawn. Trajectories that are unscored, or have no verdict, are no "
+        "failures: they count in the last accuracy alone."
     )
     intervals = {figure.interval for comparison in found for figure in comparison.figures}
     if "wilson" in intervals:

@@ -75,8 +75,7 @@ class WatchLog(AppendLog[WatchRecord]):
             if record.verdict.judge != judge:
                 raise UsageError(
                     f"{path} holds observations of another judge ({record.verdict.judge} there, "
-                    f"{judge} now); choose another "
-                    "file",
+                    f"{judge} now); choose another file",
                     parameters=("observations",),
                 )
             known(record)

@@ -338,8 +338,7 @@ class WatchTally:
         )
         words = (
             f"{right} of {len(both)} are right, by the latest verdict of each; since the first "
-            f"round {lost} turned wrong "
-            f"and {won} right{missing}"
+            f"round {lost} turned wrong and {won} right{missing}"
         )
         figures = {
             "canary_agreement": right / len(both),
@@ -368,8 +367,7 @@ class WatchTally:
         mean, mean_before = fmean(latest), fmean(first)
         words = (
             f"scores went from {mean_before:.2f} to {mean:.2f} in the mean; Kolmogorov–Smirnov "
-            f"distance {distance:.2f}, "
-            f"by chance {_probability(chance)}"
+            f"distance {distance:.2f}, by chance {_probability(chance)}"
         )
         figures = {
             "drift_distance": distance,
@@ -415,9 +413,8 @@ class WatchTally:
         state: State = "alarm" if gap < self._spec.chance and rose and fell else "quiet"
         words = (
             f"the judge's mean went from {fmean(ours):.2f} to {fmean(ours_now):.2f}, the second "
-            "judge's on the same from "
-            f"{fmean(theirs):.2f} to {fmean(theirs_now):.2f}; a gap so much wider comes by chance "
-            f"{_probability(gap)}"
+            f"judge's on the same from {fmean(theirs):.2f} to {fmean(theirs_now):.2f}; a gap so "
+            f"much wider comes by chance {_probability(gap)}"
         )
         figures = {
             "judge_mean": fmean(ours_now),

@@ -280,8 +280,7 @@ def test_react_is_told_webarenas_sites(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(policy, React)
     assert policy.spec.sites == (
         "http://openstreetmap.org (map), http://homepage.com (a list of all sites, with passwords "
-        "at "
-        "http://homepage.com/password.html)"
+        "at http://homepage.com/password.html)"
     )
 
 

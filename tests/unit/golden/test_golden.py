@@ -8,6 +8,7 @@ it.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -91,10 +92,8 @@ def test_verbs_do_what_they_did(
         pytest.importorskip(
             "sklearn", reason="scikit-learn is not installed: pip install '.[student]'"
         )
-    if name == "rollout":
-        pytest.importorskip(
-            "miniwob", reason="the MiniWoB++ pages are not installed: pip install --no-deps miniwob"
-        )
+    if name == "rollout" and importlib.util.find_spec("miniwob") is None:
+        pytest.skip("the MiniWoB++ pages are not installed: pip install --no-deps miniwob")
     words, files = VERBS[name]
     if name in NEEDS:
         run(VERBS[NEEDS[name]][0], folder)

@@ -137,9 +137,8 @@ async def test_hopeless_provider_ends_the_run(faults: Faults, words: str) -> Non
 
 GEMINI_LIMIT = (
     "You exceeded your current quota, please check your plan and billing details. For more "
-    "information on this error, head to: "
-    "https://ai.google.dev/gemini-api/docs/rate-limits. * Quota exceeded for metric: "
-    "free_tier_requests, limit: 10"
+    "information on this error, head to: https://ai.google.dev/gemini-api/docs/rate-limits. * "
+    "Quota exceeded for metric: free_tier_requests, limit: 10"
 )
 
 

@@ -107,20 +107,17 @@ ASK = (Message("user", ("Did it work? " * 40,)),)
         ),
         (
             "This endpoint's maximum context length is 131,072 tokens. However, you requested "
-            "about 200,000 tokens (198,976 of "
-            "text input, 1024 in the output).",
+            "about 200,000 tokens (198,976 of text input, 1024 in the output).",
             RequestLimits(131_072, 198_976),
         ),
         (
             "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8193. Given: "
-            "9000 `inputs` tokens and 1024 "
-            "`max_new_tokens`",
+            "9000 `inputs` tokens and 1024 `max_new_tokens`",
             RequestLimits(8193, 9000),
         ),
         (
             "Trying to keep the first 5000 tokens when context the overflows. However, the model "
-            "is loaded with context length "
-            "of only 4096 tokens, which is not enough.",
+            "is loaded with context length of only 4096 tokens, which is not enough.",
             RequestLimits(4096, 5000),
         ),
         (

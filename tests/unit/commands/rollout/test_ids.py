@@ -28,8 +28,7 @@ IDS = {
     ],
     f"miniwob --tasks click-link {REACT}": ["click-link-s0-a0-a3110465"],
     f"miniwob --tasks click-link {REACT} --no-reasoning --max-tokens 99 --temperature 1.5 "
-    "--policy.attempts 2 --boxes "
-    "--environment.timeout 60": ["click-link-s0-a0-9909b32f"],
+    "--policy.attempts 2 --boxes --environment.timeout 60": ["click-link-s0-a0-9909b32f"],
     (
         f"miniwob --tasks click-link --policy step {MODEL} --text "
         "lines --max-steps 7 --no-early-stop"
@@ -62,8 +61,7 @@ IDS = {
     ],
     (
         "examples/own_environment.py:Counter --goal 'Count to 3' --policy "
-        "examples/own_policy.py:Add "
-        "--environment.start 2"
+        "examples/own_policy.py:Add --environment.start 2"
     ): ["goal-25124c9e-s0-a0-d99b6f36"],
     f"examples/own_environment.py:Counter --goal 'Count to 3' --policy screen {MODEL}": [
         "goal-25124c9e-s0-a0-50f2268f"

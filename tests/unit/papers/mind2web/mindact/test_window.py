@@ -4,14 +4,10 @@ earlier ones.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from prill.errors import UsageError
 from prill.papers.mind2web.mindact.forms import Passage
-from prill.papers.mind2web.mindact.window import RoughTokens, Window, tokens_for
-from prill.testing.scripted import ScriptedModel
+from prill.papers.mind2web.mindact.window import RoughTokens, Window
 from tests.support.papers.conversations import request
 
 TOKENS = RoughTokens()
@@ -85,10 +81,3 @@ def test_chat_keeps_steps_whole_and_examples() -> None:
         "user",
     ]
     assert "e499" in str(messages[1]) and "b019" in str(messages[3]) and "x019" in str(messages[5])
-
-
-def test_a_tokenizer_is_named_or_refused(tmp_path: Path) -> None:
-    assert isinstance(tokens_for(None, ScriptedModel([])), RoughTokens)
-    (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(UsageError, match="tokenizer: .* cannot be read"):
-        tokens_for(str(tmp_path), ScriptedModel([]))

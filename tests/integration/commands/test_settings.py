@@ -17,6 +17,7 @@ from PIL import Image
 from tests.support.commands.command import Prill, write_trajectories
 from tests.support.commands.endpoint import Endpoint
 from tests.support.paths import SUPPORT
+from tests.support.refine.launching import needs_training
 
 STUDY: dict[str, Any] = {
     "rounds": 1,
@@ -241,15 +242,20 @@ OF_STUDIES: list[tuple[Settings, str]] = [
         {"training.learning_rate": float("nan")},
         "s.json: training.learning_rate: expected a finite number",
     ),
-    (
+    pytest.param(
         {"training.batch": 3, "training.micro_batch": 2},
         "s.json: training: micro_batch: 2 does not divide the 3 rows",
+        marks=needs_training,
     ),
     (
         {"training.trains": "ranker"},
         "s.json: training.trains: a study trains a policy, not 'ranker'",
     ),
-    ({"training.targets": "("}, "s.json: training: targets: '(' is no regular expression"),
+    pytest.param(
+        {"training.targets": "("},
+        "s.json: training: targets: '(' is no regular expression",
+        marks=needs_training,
+    ),
     ({"rounds": 0}, "s.json: rounds: Expected `int` >= 1"),
     ({"rounds": 10**9}, "s.json: rounds: Expected `int` <= 1000"),
     ({"round": 1}, "s.json: round: there is no such option (did you mean 'rounds'?)"),
@@ -368,9 +374,14 @@ OF_COMMANDS: list[tuple[tuple[object, ...], str]] = [
         (*TRAIN, "--learning-rate", "nan"),
         "--preset.learning-rate: Expected `float` > 0.0, got 'nan'",
     ),
-    ((*TRAIN, "--batch", "3", "--micro-batch", "2"), "micro_batch: 2 does not divide the 3 rows"),
-    ((*TRAIN, "--targets", "("), "targets: '(' is no regular expression"),
-    ((*TRAIN, "--report-to", "nope"), "report_to: 'nope' is not installed here"),
+    *(
+        pytest.param((*TRAIN, *words), error, marks=needs_training)
+        for words, error in (
+            (("--batch", "3", "--micro-batch", "2"), "micro_batch: 2 does not divide the 3 rows"),
+            (("--targets", "("), "targets: '(' is no regular expression"),
+            (("--report-to", "nope"), "report_to: 'nope' is not installed here"),
+        )
+    ),
     (
         (*TRAIN[:-1], "bad.toml"),
         "bad.toml: stepps: training has no such option (did you mean 'steps'?)",
@@ -488,6 +499,7 @@ def every_key(table: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from every_key(value, here)
 
 
+@needs_training
 def test_right_settings_are_planned_and_nothing_else(prill: Prill, place: Path) -> None:
     (place / "s.json").write_text(json.dumps(STUDY))
     (place / "r.json").write_text(json.dumps(RETRIES))

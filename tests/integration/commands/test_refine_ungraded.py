@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from prill.cli import main
+from tests.support.refine.launching import needs_training
 
 PLACE = """
 from prill.types import Observation
@@ -79,6 +80,7 @@ def test_absent_oracle_is_told_at_once(refine: Any) -> None:
     assert "judge = …" in said and "annotated = true" in said and "tables_only" in said
 
 
+@needs_training
 def test_judge_takes_the_oracles_place(refine: Any) -> None:
     code, said = refine("judge = 'always-success'")
     assert code == 0, said
@@ -86,6 +88,7 @@ def test_judge_takes_the_oracles_place(refine: Any) -> None:
     assert "at most 3 verdicts" in said
 
 
+@needs_training
 def test_annotators_take_the_oracles_place(refine: Any) -> None:
     code, said = refine("annotated = true")
     assert code == 0 and "no figures until people label" in said and "tables_only" in said
