@@ -7,6 +7,7 @@ batch (`computer_batch`), each action is a call. Messages of chat completions pa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,8 @@ from prill.types import Action
 _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _RESULT = "tool_result"  # what the types of results end with: those of tools on Anthropic's side have a word before
 _BATCH = "_batch"
+# What stands in place of a picture that was taken out (WebVoyager, utils.py, `print_message`).
+_PLACEHOLDER = re.compile(r";base64,\{\w+\}\Z")
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,7 @@ def _picture(block: _Block) -> ContentPart:
     source = block.source if isinstance(block.source, _ImageSource) else _ImageSource()
     if source.type == "base64" and isinstance(source.data, str):
         return ContentPart("image", None, f"data:{source.media_type or 'image/png'};base64,{source.data}")
-    if address := block.path or source.url or block.image_url:
+    address = block.path or source.url or (block.image_url.url if isinstance(block.image_url, ImageUrl) else block.image_url)
+    if address and not _PLACEHOLDER.search(address):
         return ContentPart("image", None, address)
     return ContentPart("text", f"[picture {source.file_id}]" if source.file_id else "[picture]")
