@@ -43,10 +43,16 @@ class Recording:
 
 
 def is_native(path: str | os.PathLike[str]) -> bool:
-    """Whether a file, or a folder, has trajectories or verdicts of prill's own; also what comes through a pipe."""
+    """Whether a file has records of prill's own, or a folder has trajectories; also what comes through a pipe.
+
+    Verdicts in a folder of logs are those of an earlier run.
+    """
     if is_stream(path):
         return True
-    return Source(path).has(lambda file: any(map(_is_record, file.records)), "*.jsonl", "*.jsonl.gz")
+    source = Source(path)
+    if not source.is_folder and any(map(_is_record, source.records)):
+        return True
+    return source.has(lambda file: any(map(_is_trajectory, file.records)), "*.jsonl", "*.jsonl.gz")
 
 
 def recording_format(path: str | os.PathLike[str], format: FormatLike | None = None) -> str | None:
@@ -154,5 +160,10 @@ class _Goal:
     goal: str
 
 
+def _is_trajectory(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("task"), dict)
+
+
 def _is_record(value: object) -> bool:
-    return isinstance(value, dict) and (isinstance(value.get("task"), dict) or isinstance(value.get("evaluator"), dict))
+    """Whether a value is a verdict or a label."""
+    return isinstance(value, dict) and (isinstance(value.get("evaluator"), dict) or {"id", "success"} <= value.keys())

@@ -89,11 +89,12 @@ runs: list[object] = [
         environment=places[0], policy=policy, model=model, trials=2, beside=["step"], output="runs/bench"
     ),
     prill.DevicesConfig(platforms=["web", "ios"]),
-    # files: convert, check, merge, write_table, accept
+    # files: convert, check, merge, write_table, export, accept
     prill.ConvertConfig(format=recording, source="mind2web", output="recorded"),
     prill.CheckConfig(files=["t.jsonl", Path("runs")], images=True),
     prill.MergeConfig(verdicts=["a.jsonl", "b.jsonl"], output="v.jsonl"),
     prill.TableConfig(verdicts="v.jsonl", labels="l.jsonl", format="csv", output="table.csv"),
+    prill.ExportConfig(verdicts=["v.jsonl"], to="inspect", recording="run.eval", output="judged.eval"),
     prill.AcceptConfig(folder="runs/one"),
     # papers: rank, exemplars, conversations
     prill.papers.RankConfig(trajectories="gold.jsonl", output="scores.json", ranker="bm25", ranked="ranked.jsonl"),

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
         write_table_async,
     )
     from prill.runs.devices import DevicesConfig, devices, devices_async
+    from prill.runs.export import ExportConfig, export, export_async
     from prill.runs.filter import FilterConfig, TeacherConfig, filter, filter_async
     from prill.runs.filtered_bc import FilteredBCConfig, FilteredBCResult, filtered_bc, filtered_bc_async, plan_filtered_bc
     from prill.runs.fitting import (
@@ -137,6 +138,7 @@ __all__ = [
     "EnvironmentFailedError",
     "EpisodesConfig",
     "EvaluatorInfo",
+    "ExportConfig",
     "FilterConfig",
     "FilteredBCConfig",
     "FilteredBCResult",
@@ -217,6 +219,8 @@ __all__ = [
     "devices",
     "devices_async",
     "environment",
+    "export",
+    "export_async",
     "filter",
     "filter_async",
     "filtered_bc",
@@ -291,6 +295,7 @@ _HOMES = {
     "DevicesConfig": "runs.devices",
     "EnvironmentConfig": "emulators.settings",
     "EpisodesConfig": "runs.rollout.episodes",
+    "ExportConfig": "runs.export",
     "FilterConfig": "runs.filter",
     "FilteredBCConfig": "runs.filtered_bc",
     "FilteredBCResult": "runs.filtered_bc",
@@ -358,6 +363,8 @@ _HOMES = {
     "devices": "runs.devices",
     "devices_async": "runs.devices",
     "environment": "emulators.registry:make_environment",
+    "export": "runs.export",
+    "export_async": "runs.export",
     "filter": "runs.filter:filter",
     "filter_async": "runs.filter",
     "filtered_bc": "runs.filtered_bc",

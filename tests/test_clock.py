@@ -20,6 +20,7 @@ YEAR = 365 * 24 * 3600.0
 ALLOWED = {
     "io/images.py": "compares with the time of a file, which is of the same clock; a file of the future is read again",
     "models/transport.py": "a date to wait until, of a server that does not say what time it is",
+    "runs/export.py": "the time of a span, as OpenTelemetry has it",
     "service/metrics.py": "shows when a judgement came",
     "emulators/browsergym/host.py": "a message's time, as BrowserGym writes it",
 }

@@ -513,6 +513,15 @@ WAYS: dict[str, list[Ways]] = {
         ),
         Ways("--schema labels", "schema = 'labels'", lambda: prill.CheckConfig(schema="labels")),
     ],
+    "export": [
+        Ways(
+            "v.jsonl w.jsonl --to inspect --recording run.eval -o out.eval",
+            "verdicts = ['v.jsonl', 'w.jsonl']\nto = 'inspect'\nrecording = 'run.eval'\noutput = 'out.eval'",
+            lambda: prill.ExportConfig(
+                verdicts=["v.jsonl", Path("w.jsonl")], to="inspect", recording="run.eval", output=Path("out.eval")
+            ),
+        ),
+    ],
     "convert": [
         Ways(
             "mind2web in -o out --scores s.pkl",

@@ -2,14 +2,15 @@
 
 A module has `load(source)`, which gives trajectories, and `load_labels(source)` where the format carries labels; further
 parameters of `load` are options of the format. `recognise(source: Source) -> bool` says by the content whether a file or folder
-is of the format; without it the format is read only when it is named. See CONTRIBUTING.md.
+is of the format; without it the format is read only when it is named. `annotate(source, verdicts)` gives the files of a
+recording with the verdicts in, by their names below the source. See CONTRIBUTING.md.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from prill.errors import UsageError
 
 if TYPE_CHECKING:
     from prill.io.store import BadLine
-    from prill.types import LabelRecord, Trajectory
+    from prill.types import LabelRecord, Trajectory, Verdict
 
 _HERE = "prill.datasets.formats"
 FORMATS = Registry(
@@ -141,6 +142,27 @@ def _labels(load: Any, source: str | os.PathLike[str]) -> Iterator[LabelRecord |
     """The labels of a format that has some; looked for only when the trajectories were read."""
     if (load_labels := getattr(sys.modules[load.__module__], "load_labels", None)) is not None:
         yield from load_labels(source)
+
+
+def annotate_recording(
+    format: str, source: str | os.PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
+) -> Iterator[tuple[str, bytes]]:
+    """The files of a recording with verdicts in, one after another, by their names below the source.
+
+    Args:
+        format: The name of its format.
+        source: The folder or file.
+        verdicts: Verdicts by the id of the trajectory.
+
+    Raises:
+        UsageError: The format has no place for verdicts, or the source has no recording of it.
+        InputError: A file is broken.
+    """
+    load = FORMATS.maker(format)
+    annotate = getattr(sys.modules[load.__module__], "annotate", None)
+    if annotate is None:
+        raise UsageError(f"format {format!r} has no place for verdicts", parameters=("to",))
+    yield from annotate(source, verdicts)
 
 
 def recognise(path: str | os.PathLike[str]) -> list[str]:

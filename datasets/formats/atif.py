@@ -8,13 +8,17 @@ an earlier document (`is_copied_context`) are kept: they happened in the same ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Literal, TypeVar
 
+import msgspec
+
 from prill.actions.ending import with_claim
+from prill.datasets.annotations import KEY, annotation
 from prill.datasets.reading.chat import ChatMessage, ContentPart, ToolCall, conversation
 from prill.datasets.reading.computer_action import COMPLETED, FINAL_TYPES, NAME, ComputerActions
 from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
@@ -23,7 +27,7 @@ from prill.datasets.reading.sources import Source
 from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
-from prill.types import Task, Trajectory
+from prill.types import Task, Trajectory, Verdict
 
 _START = "call_start_url_navigation"  # the id of a call that is the harness's, before the task is told
 _MARK = b"ATIF-v"  # how the value of `schema_version` begins
@@ -114,27 +118,49 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
     Picture paths are relative to the document and stay below its folder. Those given as data URLs are written to the folder
     `images`; without one, to a temporary folder, and go when the next run is asked for.
     """
-    root = Path(source)
-    if not root.exists():
-        raise UsageError(f"{source}: no such file or folder")
-    paths = sorted(path for path in root.rglob("*.json") if path.is_file()) if root.is_dir() else [root]
-    any_document, ids = False, set[str]()
+    ids = set[str]()
     with image_store(images) as store:
-        for path in paths:
-            try:
-                data = path.read_bytes()
-            except OSError as error:
-                yield BadLine(str(path), str(path), f"cannot be read: {error.strerror}", b"")
+        for path, name, data in _files(Path(source)):
+            if isinstance(data, BadLine):
+                yield data
                 continue
-            if root.is_dir() and _MARK not in data:
-                continue
-            any_document = True
-            name = path.relative_to(root).with_suffix("").as_posix() if root.is_dir() else path.stem
             unpacked = RecordImages(store, path.parent)
             yield read_record(str(path), lambda: _trajectory(_decoded(data), name, ids, unpacked))  # noqa: B023 - called at once
             unpacked.next_record()
+
+
+def annotate(source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]) -> Iterator[tuple[str, bytes]]:
+    """The documents that have verdicts, with these in `extra`, which ATIF leaves to everyone."""
+    ids = set[str]()
+    for path, name, data in _files(Path(source)):
+        document = data if isinstance(data, BadLine) else read_record(str(path), partial(_decoded, data))
+        if isinstance(document, BadLine) or isinstance(data, BadLine):
+            continue
+        judged = verdicts.get(_unique(document.trajectory_id or document.session_id or name, ids), ())
+        if judged:
+            record = decode_json(data, dict[str, object])
+            extra = record.get("extra")
+            record["extra"] = {**(extra if isinstance(extra, dict) else {}), KEY: list(map(annotation, judged))}
+            yield f"{name}.json", msgspec.json.format(msgspec.json.encode(record), indent=2)
+
+
+def _files(root: Path) -> Iterator[tuple[Path, str, bytes | BadLine]]:
+    """Every document with its path, and that below the root without the ending."""
+    if not root.exists():
+        raise UsageError(f"{root}: no such file or folder")
+    any_document = False
+    for path in sorted(path for path in root.rglob("*.json") if path.is_file()) if root.is_dir() else [root]:
+        name = path.relative_to(root).with_suffix("").as_posix() if root.is_dir() else path.stem
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            yield path, name, BadLine(str(path), str(path), f"cannot be read: {error.strerror}", b"")
+            continue
+        if not root.is_dir() or _MARK in data:
+            any_document = True
+            yield path, name, data
     if not any_document:
-        raise UsageError(f"{source}: expected JSON files with a schema_version of ATIF in it")
+        raise UsageError(f"{root}: expected JSON files with a schema_version of ATIF in it")
 
 
 def _decoded(data: bytes) -> _Document:

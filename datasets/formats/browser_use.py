@@ -14,18 +14,22 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from prill.datasets.annotations import KEY, annotation, browser_use_judgement, scored
 from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
 from prill.datasets.reading.records import as_record, iso_date, read_record
 from prill.datasets.reading.sources import Document, Source, read_documents
 from prill.datasets.reading.tool_calls import fraction, tool_action
 from prill.io.store import BadLine
-from prill.types import Action, LabelRecord, Observation, Point, Step, Task, Trajectory
+from prill.types import Action, LabelRecord, Observation, Point, Step, Task, Trajectory, Verdict
 
 _log = logging.getLogger(__name__)
 _PATTERNS = ("*.json", "*.json.gz")
@@ -175,6 +179,25 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
             continue
         history = read_record(document.place, partial(_history, document))
         yield from [history] if isinstance(history, BadLine) else _labels(document.name, history)
+
+
+def annotate(source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]) -> Iterator[tuple[str, bytes]]:
+    """The histories that have verdicts: in the `judgement` of the last result, and all, with reasons, in its `metadata`.
+
+    What is unscored leaves the judgement as it was, since browser-use has no word for that.
+    """
+    for document in read_documents(source, _is_ours, *_PATTERNS):
+        judged = () if isinstance(document, BadLine) else verdicts.get(document.name, ())
+        if isinstance(document, BadLine) or not judged:
+            continue
+        record = as_record(document.records[0][1], dict[str, Any])
+        results = [result for item in record["history"] for result in item.get("result") or ()]
+        if results:
+            last = results[-1]
+            last["metadata"] = {**(last.get("metadata") or {}), KEY: list(map(annotation, judged))}
+            if (verdict := scored(judged)) is not None:
+                last["judgement"] = browser_use_judgement(verdict)
+            yield f"{document.name}.json", msgspec.json.format(msgspec.json.encode(record), indent=2)
 
 
 def _is_ours(source: Source) -> bool:

@@ -10,9 +10,12 @@ is kept apart, by its hash or, in chunks, by its number. `submit` ends a run of 
 
 from __future__ import annotations
 
+import io
+import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
@@ -22,6 +25,7 @@ from typing import TypeVar
 import msgspec
 
 from prill.actions.ending import with_claim
+from prill.datasets.annotations import annotation_name, inspect_score
 from prill.datasets.reading.archives import Archive
 from prill.datasets.reading.chat import LOOKS, ChatMessage, ContentPart, ToolCall, conversation
 from prill.datasets.reading.images import RecordImages, image_store
@@ -30,11 +34,12 @@ from prill.datasets.reading.sources import Source, find_files
 from prill.datasets.reading.tool_calls import tool_action
 from prill.errors import InputError
 from prill.io.store import BadLine
-from prill.types import Action, LabelRecord, Task, Trajectory
+from prill.types import Action, LabelRecord, Task, Trajectory, Verdict
 
 _Made = TypeVar("_Made")
 _PATTERNS = ("*.eval", "*.json")
 _SAMPLE = re.compile(r"samples/(.+)_epoch_(\d{1,9})(?:\.json|/sample\.json)", re.DOTALL)
+_SUMMARIES = re.compile(r"summaries\.json|_journal/summaries/\d+\.json")
 _ATTACHMENT = "attachment://"
 _JSON_LOG = re.compile(
     rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:\s*"[a-z]+"\s*,\s*(?:"invalidated"\s*:\s*\w+\s*,\s*)?"eval"\s*:'
@@ -168,6 +173,42 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     """
     for labels in _each(source, lambda log, _, sample: list(_labels(log, sample))):
         yield from [labels] if isinstance(labels, BadLine) else labels
+
+
+def annotate(source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]) -> Iterator[tuple[str, bytes]]:
+    """The logs that have verdicts, with a score for each judge in their samples, and in the summaries of these.
+
+    The figures of the whole log, which are of its own scorers, stay. Archives are packed by deflate, which every version reads.
+    """
+    for path, log in find_files(source, _is_ours, *_PATTERNS):
+        if not any(id.startswith(f"{log}/") for id in verdicts):
+            continue
+        if not Source(path).head.startswith(b"PK"):
+            yield f"{log}{path.suffix}", _scored(read_file(path), log, verdicts)
+            continue
+        file = io.BytesIO()
+        with Archive(path) as archive, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+            for name in archive.names:
+                archive.next_record()
+                data = archive.read(name)
+                holds_scores = _SAMPLE.fullmatch(name) or _SUMMARIES.fullmatch(name)
+                packed.writestr(name, _scored(data, log, verdicts) if holds_scores else data)
+        yield f"{log}{path.suffix}", file.getvalue()
+
+
+def _scored(data: bytes, log: str, verdicts: Mapping[str, Sequence[Verdict]]) -> bytes:
+    """A log, a sample, or a list of them, with the scores; what is broken stays as it is."""
+    try:
+        record = json.loads(data)  # which knows NaN, as these logs have it
+    except (ValueError, RecursionError):
+        return data
+    samples = record.get("samples", [record]) if isinstance(record, dict) else record
+    for sample in samples if isinstance(samples, list) else ():
+        if isinstance(sample, dict) and (judged := verdicts.get(f"{log}/{sample.get('id')}/{sample.get('epoch', 1)}")):
+            there = sample.get("scores")
+            ours = {annotation_name(one): inspect_score(one) for one in judged}
+            sample["scores"] = {**(there if isinstance(there, dict) else {}), **ours}
+    return json.dumps(record).encode()
 
 
 def _is_ours(source: Source) -> bool:

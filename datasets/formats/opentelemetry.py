@@ -38,6 +38,7 @@ _MESSAGES = ("llm.input_messages", "gen_ai.input.messages", "llm.output_messages
 _DETAILS = "gen_ai.client.inference.operation.details"  # an event that has the messages where the span has not
 _SESSIONS = ("session.id", "gen_ai.conversation.id")
 _ROLES = {"human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
+_NOTES = ("annotations", "trace.annotations", "evaluations", "trace.evaluations")
 _EVALUATOR, _RESULT = "EVALUATOR", "gen_ai.evaluation.result"
 _SOURCES = {"HUMAN": "human", "LLM": "llm-judge", "CODE": "oracle"}
 _SAID = {
@@ -344,12 +345,19 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def _inner(note: dict[str, object]) -> dict[str, object]:
+    """What is flattened is one level deeper: `trace.annotations.0.annotation.name`."""
+    held = note.get("annotation", note.get("evaluation"))
+    return held if isinstance(held, dict) else {}
+
+
 def _evaluations(trace: _Trace) -> Iterator[tuple[str, dict[str, object]]]:
     """Each evaluation by its name."""
     for span in trace.spans:
         noted = [
             *span.annotations,
             *(one for key, value in span.attributes.items() if key.endswith("annotations") for one in _objects(value)),
+            *(_inner(one) for tree in nested(span.attributes, *_NOTES).values() for one in _objects(tree) if _inner(one)),
         ]
         for note in _objects(noted):
             result = note.get("result")
@@ -361,7 +369,7 @@ def _evaluations(trace: _Trace) -> Iterator[tuple[str, dict[str, object]]]:
                     for key, path in (("score", "score.value"), ("label", "score.label"), ("explanation", "explanation"))
                 }
                 yield str(held.get("gen_ai.evaluation.name") or ""), value
-        if span.attributes.get(_KIND) == _EVALUATOR:
+        if span.attributes.get(_KIND) == _EVALUATOR and not noted:
             result = nested(span.attributes, "output.value")["output.value"]
             yield span.name, result if isinstance(result, dict) else {"label": span.attributes.get("output.value")}
 

@@ -74,6 +74,7 @@ _VALUE_KEYS = {
 _TARGET_KEYS = ("element", "target", "selector", "bid", "ref", "element_id", "index", "locator", "label", "startElement")
 _START_KEYS = ("start_coordinate", "coordinate", "coordinates", "position", "point", "start")
 _END_KEYS = ("end_coordinate", "coordinate2", "end", "to")
+_MAX_SIDE = 1e6  # pixels
 _NO_VALUE = frozenset({"click", "double_click", "triple_click", "right_click", "middle_click", "long_press", "hover", "wait"})
 
 
@@ -120,7 +121,7 @@ def screen_size(tools: Iterable[object]) -> tuple[float, float] | None:
                 continue
             width = place.get("display_width_px", place.get("display_width"))
             height = place.get("display_height_px", place.get("display_height"))
-            if isinstance(width, int | float) and isinstance(height, int | float) and width > 0 and height > 0:
+            if all(isinstance(side, int | float) and 0 < side <= _MAX_SIDE for side in (width, height)):
                 return float(width), float(height)
     return None
 

@@ -47,7 +47,7 @@ _ORDER = (
     *("agree", "calibrate", "fit", "redteam", "annotate", "report"),
     *("reflexion", "filter", "train", "refine filtered-bc", "watch", "simulate-retries"),
     *("rollout", "devices", "check-sites"),
-    *("convert", "check", "merge", "table", "accept"),
+    *("convert", "check", "merge", "table", "export", "accept"),
     *("papers bench", "papers rank", "papers exemplars", "papers conversations"),
 )
 _JUDGE = frozenset(
@@ -431,6 +431,19 @@ COMMANDS: Mapping[str, Command] = {
             "prill table v.jsonl -o verdicts.csv",
             "prill table v.jsonl --labels l.jsonl --format json",
         ),
+    ),
+    "export": Command(
+        "data",
+        "verdicts as annotations in another tool's form",
+        "prill.runs.export:ExportConfig",
+        "prill.cli.data:export",
+        Words(("verdicts",), metavars={"verdicts": "VERDICTS", "recording": "LOGS", "output": "OUT"}),
+        (
+            "prill export v.jsonl --to inspect --recording logs/run.eval -o judged.eval",
+            "prill export v.jsonl --to openinference --recording spans.jsonl -o annotations.jsonl",
+            "prill export v.jsonl --to csv -o verdicts.csv",
+        ),
+        "Exit codes: 0 all are in it, 3 some are left out, 2 nothing could be written or bad usage.",
     ),
     "merge": Command(
         "data",

@@ -10,6 +10,8 @@ from prill.cli.showing import progress_bar
 from prill.cli.words import Switches
 from prill.io.outputs import words_beside, write_output
 from prill.runs import data
+from prill.runs.export import ExportConfig
+from prill.runs.export import export as run_export
 
 EXIT_ALL, EXIT_NOTHING, EXIT_SOME = 0, 2, 3
 _MAX_PROBLEMS = 20
@@ -41,6 +43,15 @@ def check(config: data.CheckConfig, switches: Switches) -> int:
         return EXIT_ALL
     print(json.dumps(result.to_rows(), indent=1) if switches.json else result)
     return EXIT_NOTHING if not result.readable else EXIT_SOME if result.problems else EXIT_ALL
+
+
+def export(config: ExportConfig, switches: Switches) -> int:
+    """`prill export`; 0 when all verdicts are in it, 3 when some are left out."""
+    result = run_export(config)
+    for problem in result.problems():
+        print(f"prill export: {problem}", file=sys.stderr)
+    print(json.dumps(result.table()) if switches.json else result, file=words_beside(config.output))
+    return EXIT_SOME if result.left_out else EXIT_ALL
 
 
 def merge(config: data.MergeConfig, switches: Switches) -> int:

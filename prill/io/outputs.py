@@ -29,7 +29,7 @@ from prill.io.lines import STREAM, is_stream, open_lines, read_lines
 Content = Literal[
     "trajectories", "labels", "verdicts", "a calibration", "a fitted judge", "a report", "a diagram", "a table",
     "disagreements", "red team figures", "captions", "observations", "a page of a watch",
-    "scores of candidates",
+    "scores of candidates", "annotations",
 ]  # fmt: skip
 _Path = str | os.PathLike[str]
 _STDOUT = (STREAM, "/dev/stdout", "/dev/fd/1")
@@ -45,6 +45,7 @@ _BEGINNINGS: dict[bytes, Content] = {
     b'[\n {\n  "id":': "a table",
     b"| attack ": "red team figures",
     b'{"scores":': "scores of candidates",
+    b'{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"prill"}': "annotations",
 }
 # The keys that tell a JSON file of prill which is no trajectory, label or verdict.
 _KEYS: dict[Content, frozenset[str]] = {
@@ -52,6 +53,7 @@ _KEYS: dict[Content, frozenset[str]] = {
     "red team figures": frozenset({"attacks_version", "effects"}),
     "captions": frozenset({"captioner", "caption"}),
     "observations": frozenset({"kind", "at", "verdict"}),
+    "annotations": frozenset({"run_id", "key", "value", "comment"}),
 }
 _FORMATS: dict[str, Content] = {"prill calibration": "a calibration", "prill student": "a fitted judge"}
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import prill as library
@@ -55,6 +58,13 @@ def test_a_log_is_scored_whatever_its_name(prill: Prill, logs: Path) -> None:
     assert (done.returncode, [verdict.id for verdict in read_verdicts("v.jsonl")]) == (0, ["one", "two"])
     again = prill("score", "logs/calls.log", "-o", "v.jsonl", *SUCCESS)
     assert "2 already there" in again.stderr and not temporary()
+
+
+def test_verdicts_may_be_next_to_the_logs(prill: Prill, logs: Path) -> None:
+    (logs / "calls.log").rename(logs / "calls.jsonl")
+    assert prill("score", "logs", "-o", "logs/v.jsonl", *SUCCESS).returncode == 0
+    again = prill("score", "logs", "-o", "logs/v.jsonl", *SUCCESS)
+    assert (again.returncode, "2 already there" in again.stderr) == (0, True)
 
 
 def test_its_pictures_reach_the_judge(prill: Prill, logs: Path) -> None:
@@ -172,3 +182,23 @@ def test_the_format_is_a_word_that_may_be_left_out(prill: Prill, logs: Path, tmp
         done = prill("convert", *words, "-o", tmp_path / str(len(words)) / words[0].replace("/", "_"))
         assert done.returncode == 0, done.stderr
     assert "unknown format 'mesages'" in prill("convert", "mesages", "logs/calls.log", "-o", "out").stderr
+
+
+@pytest.mark.parametrize("log", ["inspect/old-long.eval", "browser_use/long.json"])
+def test_labels_reach_no_judge(log: str, prill: Prill, tmp_path: Path) -> None:
+    """Nothing of what a log says of the outcome is in anything that a model is sent; also not what prill has put there."""
+    source, judged = Path(__file__).parents[1] / "datasets/written" / log, tmp_path / Path(log).name
+    if (source.parent / "screenshots").is_dir():
+        shutil.copytree(source.parent / "screenshots", tmp_path / "screenshots")
+    assert prill("score", source, "-o", "before.jsonl", *SUCCESS, "--goal", "Buy tea").returncode == 0
+    lines(
+        tmp_path / "before.jsonl",
+        *(msgspec.to_builtins(replace(v, reason="EXPLANATION")) for v in read_verdicts("before.jsonl")),
+    )
+    format = Path(log).parent.name.replace("_", "-")
+    assert prill("export", "before.jsonl", "--to", format, "--recording", source, "-o", judged).returncode == 0
+    with Endpoint(lambda text: 'Thoughts: It is bought.\nStatus: "success"') as endpoint:
+        command = ("score", judged, "-o", "v.jsonl", "--judge", "vlm", *endpoint.words, "--goal", "Buy tea")
+        assert prill(*command).returncode == 0
+    sent = json.dumps(endpoint.bodies)
+    assert endpoint.bodies and not [word for word in ("EXPLANATION", "TARGET", "quarter", "always-success") if word in sent]

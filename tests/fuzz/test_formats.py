@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from prill.datasets.formats import FORMATS, agentoccam, agentrewardbench
+from prill.datasets.formats import FORMATS, agentoccam, agentrewardbench, recognise
 from prill.datasets.formats import agents_sdk as agents_sdk_format
 from prill.datasets.formats import langsmith as langsmith_format
 from prill.datasets.formats import opentelemetry as opentelemetry_format
@@ -557,6 +557,7 @@ def test_recordings_are_read_or_refused(name: str, tmp_path: Path) -> None:
         path, edit = sample.files[sum(change) % len(sample.files)]
         path.write_bytes(edit(change))
         try:
+            assert set(recognise(sample.root)) <= {format}  # what is broken may be of none
             found = attempt(lambda: list(module.load(sample.root)))
             assert all(isinstance(item, Trajectory | BadLine) for item in found or ())
             assert all(encode(item) for item in found or () if isinstance(item, Trajectory))  # it can be written

@@ -1,0 +1,169 @@
+"""Verdicts as other tools have them: spans of OpenInference, feedback of LangSmith, scores and judgements in logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from prill.types import Verdict
+
+Record = dict[str, Any]
+KEY = "prill"  # what holds verdicts in a log, where its form has a place for anything
+_TRACE_ID, _SPAN_ID = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
+_RUN_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SPANS = 1_000  # that one line of OTLP has
+
+
+def annotation_name(verdict: Verdict) -> str:
+    """The name of a judge's annotations: those of other tools stay apart."""
+    return f"{KEY}/{verdict.evaluator.name}"
+
+
+def outcome(verdict: Verdict) -> str:
+    """What a verdict says, in one word: success, failure or unscored."""
+    return "unscored" if verdict.success is None else "success" if verdict.success else "failure"
+
+
+def numeric_score(verdict: Verdict) -> float | None:
+    """The judge's score, else 1 for a success and 0 for a failure; None where it is unscored."""
+    if verdict.success is None:
+        return None
+    return verdict.score if verdict.score is not None else float(verdict.success)
+
+
+def annotation(verdict: Verdict) -> Record:
+    """A verdict as a record for logs that have a place for any record; what it cost is left out."""
+    judge = {"name": verdict.evaluator.name, "version": verdict.evaluator.version, "model": verdict.evaluator.model}
+    fields = {"success": verdict.success, "score": verdict.score, "unscored": verdict.unscored, "reason": verdict.reason}
+    steps = {} if verdict.steps is None else {"steps": msgspec.to_builtins(verdict.steps)}
+    return {"judge": judge, **fields, **steps}
+
+
+def openinference(verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, Any]], *, now: int) -> Iterator[bytes]:
+    """Lines of OTLP JSON: for each verdict an EVALUATOR span in the trace that was judged, with the trace's annotation.
+
+    Spans that were exported cannot be changed; a span that is added is what every collector takes. (openinference-semantic-
+    conventions 0.1.42, `SpanAttributes.TRACE_ANNOTATIONS`, `AnnotationAttributes`)
+
+    Args:
+        verdicts: The verdicts of traces: see `trace_id`.
+        ids: The metadata of the trajectories by their id.
+        now: The time of the spans, in nanoseconds since 1970.
+    """
+    service, spans = {"attributes": [_attribute("service.name", KEY)]}, list[Record]()
+
+    def line() -> bytes:
+        scopes = [{"scope": {"name": KEY}, "spans": spans}]
+        return msgspec.json.encode({"resourceSpans": [{"resource": service, "scopeSpans": scopes}]}) + b"\n"
+
+    for number, verdict in enumerate(verdicts):
+        metadata = ids.get(verdict.id, {})
+        span = {
+            "traceId": trace_id(verdict.id, metadata),
+            "spanId": f"{now + number & 0xFFFFFFFFFFFFFFFF:016x}",
+            "name": f"evaluate {annotation_name(verdict)}",
+            "kind": 1,
+            "startTimeUnixNano": str(now),
+            "endTimeUnixNano": str(now),
+            "attributes": list(_attributes(verdict)),
+        }
+        parent = metadata.get("span_id")
+        if isinstance(parent, str) and _SPAN_ID.fullmatch(parent.lower()):
+            span["parentSpanId"] = parent.lower()
+        spans.append(span)
+        if len(spans) == _SPANS:
+            yield line()
+            spans = []
+    if spans:
+        yield line()
+
+
+def trace_id(id: str, metadata: Mapping[str, Any]) -> str | None:
+    """The trace that a trajectory was read from: its metadata's `trace_id`, else the id itself if it is one."""
+    return _first(_TRACE_ID, metadata.get("trace_id"), id)
+
+
+def langsmith(verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, Any]]) -> Iterator[bytes]:
+    """Lines of feedback, each the keywords of `langsmith.Client.create_feedback` (langsmith 0.15).
+
+    Args:
+        verdicts: The verdicts of runs: see `run_id`.
+        ids: The metadata of the trajectories by their id.
+    """
+    for verdict in verdicts:
+        row = {
+            "run_id": run_id(verdict.id, ids.get(verdict.id, {})),
+            "key": annotation_name(verdict),
+            "score": numeric_score(verdict),
+            "value": outcome(verdict),
+            "comment": _comment(verdict),
+            "feedback_source_type": "model",
+            "source_info": _judge(verdict),
+            "error": verdict.unscored is not None,
+        }
+        yield msgspec.json.encode(row) + b"\n"
+
+
+def run_id(id: str, metadata: Mapping[str, Any]) -> str | None:
+    """The run of LangSmith that a trajectory was read from: its metadata's `run_id`, else the id itself if it is one."""
+    return _first(_RUN_ID, metadata.get("run_id"), id)
+
+
+def inspect_score(verdict: Verdict) -> Record:
+    """A verdict as a score of Inspect: C or I; for what is unscored not a number, with the reason, which no metric counts.
+
+    (inspect_ai 0.3.285, scorer/_metric.py, `Score.unscored`)
+    """
+    value = float("nan") if verdict.success is None else "C" if verdict.success else "I"
+    metadata = {**_judge(verdict), "score": verdict.score, "unscored": verdict.unscored}
+    return {"value": value, "explanation": verdict.reason, "reason": verdict.unscored, "metadata": metadata}
+
+
+def browser_use_judgement(verdict: Verdict) -> Record:
+    """A verdict as the judgement of browser-use (0.13, agent/views.py, `JudgementResult`), which has no word for unscored."""
+    failure = "" if verdict.success else verdict.reason
+    return {
+        "reasoning": verdict.reason,
+        "verdict": verdict.success,
+        "failure_reason": failure,
+        "impossible_task": False,
+        "reached_captcha": False,
+    }
+
+
+def scored(verdicts: Sequence[Verdict]) -> Verdict | None:
+    """The last verdict that says something."""
+    return next((verdict for verdict in reversed(verdicts) if verdict.success is not None), None)
+
+
+def _attributes(verdict: Verdict) -> Iterator[Record]:
+    yield _attribute("openinference.span.kind", "EVALUATOR")
+    prefix = "trace.annotations.0.annotation."
+    yield _attribute(f"{prefix}name", annotation_name(verdict))
+    yield _attribute(f"{prefix}label", outcome(verdict))
+    if (score := numeric_score(verdict)) is not None:
+        yield {"key": f"{prefix}score", "value": {"doubleValue": score}}
+    yield _attribute(f"{prefix}explanation", _comment(verdict))
+    yield _attribute(f"{prefix}annotator_kind", "LLM" if verdict.evaluator.model else "CODE")
+    yield _attribute(f"{prefix}metadata", json.dumps({**_judge(verdict), "unscored": verdict.unscored}))
+
+
+def _judge(verdict: Verdict) -> Record:
+    evaluator = verdict.evaluator
+    return {"judge": evaluator.name, "version": evaluator.version, "model": evaluator.model}
+
+
+def _comment(verdict: Verdict) -> str:
+    return verdict.reason if verdict.unscored is None else f"unscored ({verdict.unscored}): {verdict.reason}"
+
+
+def _attribute(key: str, text: str) -> Record:
+    return {"key": key, "value": {"stringValue": text}}
+
+
+def _first(form: re.Pattern[str], *values: object) -> str | None:
+    return next((v.lower() for v in values if isinstance(v, str) and form.fullmatch(v.lower())), None)
