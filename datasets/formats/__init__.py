@@ -62,6 +62,7 @@ FORMATS = Registry(
         "screenshots": RegistryEntry(
             "pictures in a folder, or a JSON list of pictures with descriptions", f"{_HERE}.screenshots:load"
         ),
+        "skyvern": RegistryEntry("artifact folders of Skyvern's tasks", f"{_HERE}.skyvern:load"),
         "stagehand": RegistryEntry("trajectory folders of Stagehand's evaluations", f"{_HERE}.stagehand:load"),
         "verifiers": RegistryEntry("verifiers result folders or files", f"{_HERE}.verifiers:load"),
         "webarena": RegistryEntry("WebArena render_*.html and the merged log", f"{_HERE}.webarena:load"),
