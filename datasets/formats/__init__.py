@@ -84,6 +84,7 @@ FORMATS = Registry(
             "pictures in a folder, or a JSON list of pictures with descriptions",
             f"{_HERE}.screenshots:load",
         ),
+        "skyvern": RegistryEntry("artifact folders of Skyvern's tasks", f"{_HERE}.skyvern:load"),
         "stagehand": RegistryEntry(
             "trajectory folders of Stagehand's evaluations", f"{_HERE}.stagehand:load"
         ),

@@ -83,15 +83,17 @@ class _Command:
 
 
 def recognise(source: Source) -> bool:
-    """A folder with rows that have the name of a task, its goal, and steps."""
+    """A folder with rows that have the name of a task, its goal, and a narrative or steps."""
     rows = (
         [file.value for file in source.files("trajectories.jsonl", "trajectories.jsonl.gz")]
         if source.is_folder
         else []
     )
-    wanted = {"id", "task", "goal", "steps"}
     return any(
-        isinstance(row, dict) and wanted <= row.keys() and isinstance(row["task"], str)
+        isinstance(row, dict)
+        and {"id", "task", "goal"} <= row.keys()
+        and {"narrative", "steps"} & row.keys()
+        and isinstance(row["task"], str)
         for row in rows
     )
 

@@ -1,5 +1,5 @@
-"""browser-use histories, `AgentHistoryList` as `agent.save_history(path)` writes it: versions
-0.1.40 to 0.13.14.
+"""browser-use histories, `AgentHistoryList` as `agent.save_history(path)` writes it; tried: 0.1.48,
+0.13.14.
 
 A step of the file is what the model said in one reply: several actions with one result and one
 element each, and one picture from before the first. Each action becomes a step; the later ones have

@@ -9,6 +9,7 @@ anthropics/claude-quickstarts, computer-use-best-practices/computer_use/tools/ba
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,8 @@ _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 # what the types of results end with: those of tools on Anthropic's side have a word before
 _RESULT = "tool_result"
 _BATCH = "_batch"
+# What stands in place of a picture that was taken out (WebVoyager, utils.py, `print_message`).
+_PLACEHOLDER = re.compile(r";base64,\{\w+\}\Z")
 
 
 @dataclass(frozen=True)
@@ -212,6 +215,11 @@ def _picture(block: _Block) -> ContentPart:
         return ContentPart(
             "image", None, f"data:{source.media_type or 'image/png'};base64,{source.data}"
         )
-    if address := block.path or source.url or block.image_url:
+    address = (
+        block.path
+        or source.url
+        or (block.image_url.url if isinstance(block.image_url, ImageUrl) else block.image_url)
+    )
+    if address and not _PLACEHOLDER.search(address):
         return ContentPart("image", None, address)
     return ContentPart("text", f"[picture {source.file_id}]" if source.file_id else "[picture]")

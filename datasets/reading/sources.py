@@ -21,8 +21,9 @@ from prill.io.store import BadLine
 _MAX_NAMES = 5_000  # files of a folder, and entries of an archive, that are looked at by name
 _MAX_FILES = 40  # files of a folder that are opened for one format
 _HEAD = 64 << 10
+_MARK = b"\xef\xbb\xbf"
 _LARGEST = 64 << 20  # bytes of a document that are parsed to recognise it
-_KEPT = 1 << 20  # bytes of a document that stays in memory until all formats have looked
+_KEPT = 128 << 20  # bytes of documents that stay in memory, parsed, until all formats have looked
 
 
 class Source:
@@ -30,11 +31,11 @@ class Source:
     within bounds.
     """
 
-    def __init__(self, path: str | os.PathLike[str], base: Path | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.base = base or self.path
         self._value: object = None
         self._is_kept = False
+        self._room = [_KEPT]  # what may still be kept; the files of a folder share it
         self._below: dict[str, Source] = {}
 
     @cached_property
@@ -81,8 +82,9 @@ class Source:
         """
         if self._is_kept:
             return self._value
-        value = self._parsed()
-        if len(self.head) < _HEAD or self.size <= _KEPT:
+        value, size = self._parsed()
+        if size <= self._room[0]:
+            self._room[0] -= size
             self._value, self._is_kept = value, True
         return value
 
@@ -105,14 +107,6 @@ class Source:
         """The keys of `value`; empty where it is no object."""
         value = self.value
         return frozenset(value) if isinstance(value, dict) else frozenset()
-
-    @cached_property
-    def size(self) -> int:
-        """The size of the file in bytes, as it is on disk."""
-        try:
-            return self.path.stat().st_size
-        except OSError:
-            return 0
 
     @cached_property
     def zip_names(self) -> tuple[str, ...]:
@@ -144,20 +138,21 @@ class Source:
             if count == _MAX_FILES:
                 return
             if name not in self._below:
-                self._below[name] = Source(self.path / name, self.path)
+                self._below[name] = Source(self.path / name)
+                self._below[name]._room = self._room
             yield self._below[name]
 
-    def _parsed(self) -> object:
-        if self.head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
-            return None
-        data = self.head if len(self.head) < _HEAD else self._read(_LARGEST)
-        data = data.removeprefix(b"\xef\xbb\xbf")
-        for text in (data, data.lstrip().split(b"\n", 1)[0]):
-            try:
-                return msgspec.json.decode(text)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                continue
-        return None
+    def _parsed(self) -> tuple[object, int]:
+        """The value, and how many bytes were read for it."""
+        if self.head.lstrip(_MARK + b" \t\r\n")[:1] not in (b"{", b"["):
+            return None, 0
+        if len(self.head) < _HEAD:
+            return _first_value(self.head), len(self.head)
+        first, newline, _ = self.head.removeprefix(_MARK).lstrip().partition(b"\n")
+        if newline and (value := _decoded(first)) is not None:
+            return value, len(first)  # of JSON lines the rest is not read
+        data = self._read(_LARGEST)
+        return _first_value(data), len(data)
 
     def _read(self, most: int) -> bytes:
         if self.is_folder:
@@ -167,6 +162,20 @@ class Source:
                 return file.read(most)
         except (OSError, EOFError, zlib.error, UsageError, InputError, ValueError):
             return b""
+
+
+def _first_value(data: bytes) -> object:
+    """The document, else the value of the first line."""
+    data = data.removeprefix(_MARK).lstrip()
+    value = _decoded(data)
+    return value if value is not None else _decoded(data.partition(b"\n")[0])
+
+
+def _decoded(data: bytes) -> object:
+    try:
+        return msgspec.json.decode(data)
+    except UNREADABLE:
+        return None
 
 
 @dataclass(frozen=True)
@@ -237,7 +246,7 @@ def find_files(
     )
     found = False
     for path in dict.fromkeys(paths):
-        if root.is_dir() and not (path.is_file() and is_ours(Source(path, root))):
+        if root.is_dir() and not (path.is_file() and is_ours(Source(path))):
             continue
         found = True
         yield (

@@ -51,6 +51,7 @@ from tests.unit.datasets.formats import (
     test_openai_batch,
     test_openai_responses,
     test_osworld,
+    test_skyvern,
     test_stagehand,
     test_verifiers,
     test_webarena,
@@ -638,6 +639,16 @@ def playwright(root: Path) -> Sample:
     return sample
 
 
+def skyvern(root: Path) -> Sample:
+    for name in ("one", "two"):
+        test_skyvern.long(root / name)
+    sample = Sample(root, stays=frozenset({"one"}))
+    for path in sorted((root / "two").rglob("*_llm_response_parsed.json")):
+        sample.json(path)
+    sample.bytes(next((root / "two").rglob("*_llm_prompt.txt")))
+    return sample
+
+
 def stagehand(root: Path) -> Sample:
     for name in ("one", "two"):
         test_stagehand.long(root / name)
@@ -707,6 +718,7 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "osworld": ("osworld", osworld),
     "playwright": ("playwright", playwright),
     "screenshots": ("screenshots", screenshots),
+    "skyvern": ("skyvern", skyvern),
     "stagehand": ("stagehand", stagehand),
     "verifiers": ("verifiers", verifiers),
     "verifiers traces": ("verifiers", verifiers_traces),

@@ -308,6 +308,22 @@ def test_chat_completions_are_read(tmp_path: Path) -> None:
     )
 
 
+def test_a_picture_that_was_taken_out_is_named(tmp_path: Path) -> None:
+    """As WebVoyager's `interact_messages.json` has it."""
+    shown = {"type": "image_url", "image_url": {"url": "data:image/png;base64,{b64_img}"}}
+    run = [
+        {"role": "user", "content": [{"type": "text", "text": "Buy tea"}, shown]},
+        {"role": "assistant", "content": "Done."},
+    ]
+    path = tmp_path / "interact_messages.json"
+    path.write_text(json.dumps(run))
+    trajectory = only(load(path))
+    assert (
+        trajectory.task.goal == "Buy tea\n[picture]"
+        and not trajectory.steps[0].observation.screenshot
+    )
+
+
 @pytest.mark.parametrize(
     ("message", "problem"),
     [
